@@ -1,0 +1,1 @@
+"""Pure values: no clock, no environment variables, no files, no torch."""

@@ -1,0 +1,249 @@
+"""The verdict on a start, from the compiler's own counters, and the report that carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from enum import Enum
+
+from cachesvc.core.digest import Json
+
+
+class Verdict(str, Enum):
+    """What a start turned out to be."""
+
+    WARM = "warm"
+    PARTIAL = "partial"
+    COLD = "cold"
+    INERT = "inert"
+    EAGER = "eager"
+    UNPROVEN = "unproven"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the compiler counted between two moments of one process; all are numbers of events.
+
+    `graphs` are Dynamo's; `graph_*` are the FX graph cache's; `autograd_*` are AOTAutograd's.
+    `cpp_builds` and `triton_builds` are native compilations: cache counters can say hit while
+    they run. `unread` names counters that this torch does not have.
+    """
+
+    graphs: int = 0
+    graph_hits: int = 0
+    graph_misses: int = 0
+    graph_bypasses: int = 0
+    autograd_hits: int = 0
+    autograd_misses: int = 0
+    autograd_bypasses: int = 0
+    autotunings: int = 0
+    cpp_builds: int = 0
+    triton_builds: int = 0
+    graph_breaks: int = 0
+    unread: tuple[str, ...] = ()
+
+    @property
+    def native_builds(self) -> int:
+        return self.cpp_builds + self.triton_builds
+
+    @property
+    def compiled(self) -> int:
+        """Graphs that the backend compiled, stored afterwards or not."""
+        return self.graph_misses + self.graph_bypasses
+
+    @property
+    def requests(self) -> int:
+        """Graphs that the backend was asked for."""
+        return self.graph_hits + self.compiled
+
+    def minus(self, before: Counts) -> Counts:
+        """What was counted since `before`."""
+        numbers = (item.name for item in fields(self) if item.name != "unread")
+        delta = {name: getattr(self, name) - getattr(before, name) for name in numbers}
+        return Counts(**delta, unread=self.unread)
+
+    def plus(self, other: Counts) -> Counts:
+        """Both together."""
+        numbers = (item.name for item in fields(self) if item.name != "unread")
+        total = {name: getattr(self, name) + getattr(other, name) for name in numbers}
+        return Counts(**total, unread=tuple(sorted({*self.unread, *other.unread})))
+
+
+def judge(counts: Counts, *, called: bool, seeded: bool, compiled_before: bool = False) -> Verdict:
+    """The verdict of a start.
+
+    `called`: example calls were made. `seeded`: units of a bundle lay in the live directory.
+    `compiled_before`: this process had compiled graphs before the counting began, so calls that
+    ask the compiler for nothing may run on those and prove nothing.
+
+    `warm` is said only if every layer that was asked answered from the cache and no native code
+    was built; a counter that could not be read leaves the start unproven.
+    """
+    if not called and not counts.graphs and not counts.requests:
+        return Verdict.UNPROVEN
+    if not counts.requests and not counts.native_builds:
+        return Verdict.UNPROVEN if compiled_before and not counts.graphs else Verdict.EAGER
+    if not counts.graph_hits:
+        return Verdict.INERT if seeded else Verdict.COLD
+    if counts.compiled or counts.autograd_misses or counts.autograd_bypasses:
+        return Verdict.PARTIAL
+    if counts.native_builds or counts.autotunings:
+        return Verdict.PARTIAL
+    return Verdict.UNPROVEN if counts.unread else Verdict.WARM
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a pull moved: bytes over the wire, units by what became of them, seconds by stage."""
+
+    packs: int = 0
+    bytes: int = 0
+    seeded: int = 0
+    in_place: int = 0
+    kept: int = 0
+    left_out: tuple[str, ...] = ()
+    pull_s: float = 0.0
+    seed_s: float = 0.0
+
+    @property
+    def present(self) -> int:
+        """Units of the bundle that lie in the live directory now."""
+        return self.seeded + self.in_place
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a warm start did and what came of it.
+
+    `verdict` and `counts` are fixed if calls were made, else read from the compiler's counters
+    each time they are asked for, so that a start without calls settles at the first ones.
+    """
+
+    name: str
+    read_counts: Callable[[], Counts] = field(repr=False, compare=False)
+    called: bool = False
+    bundle: str | None = None
+    store: str | None = None
+    tier: str | None = None
+    live: str | None = None
+    late: bool = False
+    compiled_before: bool = False
+    transfer: Transfer = Transfer()
+    stages: tuple[tuple[str, float], ...] = ()
+    first_call_s: float | None = None
+    cold_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Counts:
+        return self.read_counts()
+
+    @property
+    def verdict(self) -> Verdict:
+        return self._judge(self.counts)
+
+    @property
+    def seeded(self) -> bool:
+        return self.transfer.present > 0
+
+    def _judge(self, counts: Counts) -> Verdict:
+        return judge(
+            counts,
+            called=self.called,
+            seeded=self.seeded,
+            compiled_before=self.compiled_before,
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """The report as plain JSON values; seconds are floats."""
+        counts = self.counts
+        return {
+            "verdict": self._judge(counts).value,
+            "name": self.name,
+            "bundle": self.bundle,
+            "store": self.store,
+            "tier": self.tier,
+            "live": self.live,
+            "late": self.late,
+            "counts": _counts_json(counts),
+            "transfer": _transfer_json(self.transfer),
+            "stages": dict(self.stages),
+            "first_call_s": self.first_call_s,
+            "cold_s": self.cold_s,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        counts = self.counts
+        verdict = self._judge(counts)
+        line = f"{verdict}: {', '.join(filter(None, self._facts(counts)))}"
+        return "\n".join([line, *(f"  {note}" for note in (*self.notes, *_meaning(counts)))])
+
+    def _facts(self, counts: Counts) -> Iterator[str]:
+        yield self._moved()
+        if counts.requests:
+            yield f"{counts.graph_hits}/{counts.requests} graphs from cache"
+            yield f"{counts.compiled} compiled"
+        if counts.native_builds:
+            yield f"{counts.native_builds} native builds"
+        if self.first_call_s is not None:
+            was = "" if self.cold_s is None else f" (cold was {self.cold_s:.1f} s)"
+            yield f"first call {self.first_call_s:.2f} s{was}"
+        elif not counts.requests:
+            yield "no call yet"
+
+    def _moved(self) -> str:
+        if self.bundle is None:
+            return "nothing pulled"
+        seconds = self.transfer.pull_s + self.transfer.seed_s
+        if self.transfer.packs:
+            return f"{megabytes(self.transfer.bytes)} in {seconds:.1f} s"
+        return f"{self.transfer.in_place} units in place"
+
+
+def megabytes(size: int) -> str:
+    """A number of bytes for people: `512 B`, `1.9 MB`."""
+    if size < 1000:
+        return f"{size} B"
+    if size < 1_000_000:
+        return f"{size / 1000:.1f} kB"
+    return f"{size / 1_000_000:.1f} MB"
+
+
+def _meaning(counts: Counts) -> Iterator[str]:
+    """A sentence for each count that keeps a start from being warm, with its consequence."""
+    if counts.compiled:
+        yield f"{counts.compiled} graphs were compiled here: publish this start to have them cached"
+    if counts.graph_bypasses:
+        yield f"{counts.graph_bypasses} graphs cannot be cached by Inductor; each start compiles them"
+    if counts.autograd_bypasses:
+        yield (
+            f"{counts.autograd_bypasses} graphs cannot be cached by AOTAutograd; each start traces"
+            " them again"
+        )
+    if counts.autograd_misses and not counts.graph_misses:
+        yield f"{counts.autograd_misses} graphs were traced again: AOTAutograd had no entry for them"
+    if counts.native_builds and not counts.compiled:
+        yield (
+            f"native code was built {counts.native_builds} times though the caches hit: the bundle"
+            " lacks the compiled libraries (publish the cache directories, not only a mega-cache)"
+        )
+    if counts.autotunings and not counts.compiled:
+        yield f"{counts.autotunings} autotunings were measured again"
+    if counts.graph_breaks:
+        yield f"{counts.graph_breaks} graph breaks split the model; each part is its own graph"
+    if counts.unread:
+        yield f"this torch does not have the counters {', '.join(counts.unread)}: warmth is not proven"
+
+
+def _counts_json(counts: Counts) -> dict[str, Json]:
+    values: dict[str, Json] = {item.name: getattr(counts, item.name) for item in fields(counts)}
+    return {**values, "unread": list(counts.unread), "native_builds": counts.native_builds}
+
+
+def _transfer_json(transfer: Transfer) -> dict[str, Json]:
+    values: dict[str, Json] = {item.name: getattr(transfer, item.name) for item in fields(transfer)}
+    return {**values, "left_out": list(transfer.left_out)}

@@ -1,0 +1,1 @@
+"""A flat key-value place: the contract, its drivers and its wrappers."""
