@@ -11,16 +11,17 @@ from cachesvc.core.errors import UsageError
 ANY_MODEL = "any"
 """The model part of directories that were pushed under a name alone."""
 
-NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,128}")
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 BUNDLES = "bundles"
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def check_name(name: str) -> str:
-    """`name`, or UsageError if it is not 1 to 128 letters, digits, dots, dashes, underscores."""
+    """`name`, or UsageError if it is not 1 to 128 of A-Z a-z 0-9 . _ - (no dot first)."""
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a bundle name: use 1 to 128 of the characters A-Z a-z 0-9 . _ -"
+            f"{name!r} is not a bundle name: use 1 to 128 of the characters A-Z a-z 0-9 . _ -,"
+            " not beginning with a dot"
         )
     return name
 
