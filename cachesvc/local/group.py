@@ -1,0 +1,59 @@
+"""Relocation of Triton groups.
+
+A group file `__grp__NAME.json` maps the names of a kernel's files to absolute paths, so after a
+move Triton finds none of them and builds the kernel again. In a pack the paths are bare names.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.errors import IntegrityError
+
+_PATHS = "child_paths"
+
+
+def relocate(data: bytes, where: str) -> bytes:
+    """The group with each child's path replaced by its bare name.
+
+    Raises IntegrityError if the bytes are no group, as a writer that was killed leaves them.
+    """
+    group = _parse(data, where)
+    children = group[_PATHS]
+    return _dump({**group, _PATHS: {name: Path(path).name for name, path in children.items()}})
+
+
+def localise(data: bytes, folder: Path, where: str) -> bytes:
+    """The group with each child's bare name replaced by its absolute path in `folder`.
+
+    Raises IntegrityError for bytes that are no group, or a child that is more than a bare name:
+    it would point outside the folder.
+    """
+    group = _parse(data, where)
+    children = group[_PATHS]
+    for name in children.values():
+        if name != Path(name).name or name in ("", ".", ".."):
+            raise IntegrityError(f"{where} names a child outside its folder: {name!r:.120}")
+    return _dump({**group, _PATHS: {key: str(folder / name) for key, name in children.items()}})
+
+
+def children(data: bytes, where: str) -> tuple[str, ...]:
+    """The bare names of the files that the group lists."""
+    return tuple(Path(path).name for path in _parse(data, where)[_PATHS].values())
+
+
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        group = json.loads(data)
+        paths = group[_PATHS]
+        if all(isinstance(path, str) for path in paths.values()):
+            return dict(group)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        pass
+    raise IntegrityError(f"{where} is not a Triton group")
+
+
+def _dump(group: dict[str, Any]) -> bytes:
+    return json.dumps(group).encode()

@@ -1,0 +1,98 @@
+"""The ledger of a live directory: which files were seeded, so that the next start trusts them.
+
+A file whose size, inode and modification time are as recorded is taken to hold the bytes that
+were verified when it was seeded. The ledger also remembers who made each seeded unit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from cachesvc.core.components import Components
+from cachesvc.core.manifest import Origin
+
+_NAME = "ledger.json"
+_VERSION = 1
+
+
+class Row(NamedTuple):
+    """One seeded file: digest of its entry, and the file's size, mtime (ns) and inode."""
+
+    sha256: str
+    size: int
+    mtime_ns: int
+    inode: int
+
+    def is_at(self, file: Path) -> bool:
+        """Whether the file lies there as it was recorded."""
+        try:
+            status = os.stat(file)
+        except OSError:
+            return False
+        return (status.st_size, status.st_mtime_ns, status.st_ino) == self[1:]
+
+
+def row_of(file: Path, sha256: str) -> Row:
+    """The row for a file that lies in place now."""
+    status = os.stat(file)
+    return Row(sha256, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Rows by entry path and origins by unit key; changed only under the live directory's lock."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, records: Path) -> Ledger:
+        """The ledger in this folder; empty if there is none or it is not readable as one.
+
+        An empty ledger is always safe: files in place are then compared by their digest.
+        """
+        try:
+            raw = json.loads((records / _NAME).read_bytes())
+            if raw["version"] != _VERSION:
+                return cls()
+            rows = {path: Row(*row) for path, row in raw["rows"].items()}
+            table = [_origin(value) for value in raw["origins"]]
+            return cls(rows, {unit: table[index] for unit, index in raw["units"].items()})
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return cls()
+
+    def write(self, records: Path) -> None:
+        """Replaces the ledger in this folder in one step."""
+        table = list(dict.fromkeys(self.origins.values()))
+        number = {origin: index for index, origin in enumerate(table)}
+        text = json.dumps(
+            {
+                "version": _VERSION,
+                "rows": self.rows,
+                "origins": [[o.created, o.model, dict(o.context), o.segment] for o in table],
+                "units": {unit: number[origin] for unit, origin in self.origins.items()},
+            },
+            separators=(",", ":"),
+        )
+        handle, name = tempfile.mkstemp(dir=records, prefix=".ledger-")
+        try:
+            with os.fdopen(handle, "w") as target:
+                target.write(text)
+            os.replace(name, records / _NAME)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _origin(value: list[object]) -> Origin:
+    created, model, context, segment = value
+    if not isinstance(context, dict):
+        raise TypeError(context)
+    return Origin(
+        str(created), str(model), Components.of(context), None if segment is None else str(segment)
+    )

@@ -1,0 +1,219 @@
+"""Seeding: units into a live directory, each file by one rename, nothing overwritten.
+
+The invariant: a file that can be seen under its final name is whole and verified, and a group or
+cache entry is seen only after the files that it leads to. A seeder that is killed leaves dot-files
+in the staging folder, which the next one removes, and files that are each whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from filelock import FileLock, Timeout
+
+from cachesvc.core.digest import digest_bytes
+from cachesvc.core.errors import BusyError, IntegrityError, TccacheError
+from cachesvc.core.manifest import Entry, Unit
+from cachesvc.local.group import localise, relocate
+from cachesvc.local.layout import is_group, seed_order
+from cachesvc.local.ledger import Ledger, row_of
+from cachesvc.local.places import Places
+
+_STAGE = ".tccache-stage-"
+_WRITERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SeedPlan:
+    """What seeding has to do: units whose files all lie in place, units to be brought, and units
+    that this machine made itself with other bytes, which are kept as they are."""
+
+    in_place: tuple[Unit, ...]
+    missing: tuple[Unit, ...]
+    kept: tuple[Unit, ...]
+
+
+class Seeder:
+    """Holds a live directory's lock while units are compared, staged and committed.
+
+    Use as a context manager. Raises BusyError if another process seeds longer than `patience_s`
+    seconds; the lock is the kernel's, so a killed process never holds it.
+    """
+
+    def __init__(self, places: Places, *, patience_s: float = 120.0) -> None:
+        self._places = places
+        self._lock = FileLock(str(places.records / "lock"))
+        self._patience_s = patience_s
+        self._stages: dict[Path, Path] = {}
+        self._staged: dict[str, tuple[Path, Path, str]] = {}
+        self._ledger = Ledger()
+
+    def __enter__(self) -> Seeder:
+        with _disk_errors(self._places.root):
+            self._places.records.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=self._patience_s)
+            except Timeout:
+                raise BusyError(
+                    f"{self._places.root} is being seeded by another process for more than"
+                    f" {self._patience_s:.0f} s: wait for it, or use another live directory"
+                ) from None
+        self._ledger = Ledger.read(self._places.records)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for stage in self._stages.values():
+            shutil.rmtree(stage, ignore_errors=True)
+        self._lock.release()
+
+    def plan(self, units: Iterable[Unit]) -> SeedPlan:
+        """Sorts units by what has to be done for them; units without a place are left out."""
+        in_place, missing, kept = [], [], []
+        for unit in units:
+            if any(self._places.locate(entry.path) is None for entry in unit.entries):
+                continue
+            states = {self._state(entry) for entry in unit.entries}
+            if "other" in states:
+                kept.append(unit)
+            elif "absent" in states:
+                missing.append(unit)
+            else:
+                in_place.append(unit)
+        return SeedPlan(tuple(in_place), tuple(missing), tuple(kept))
+
+    def stage(self, entry: Entry, data: bytes) -> None:
+        """Writes an entry's verified bytes to the staging folder of its directory, durably."""
+        file = self._locate(entry.path)
+        if entry.path.startswith("triton/") and is_group(file.name):
+            data = localise(data, file.parent, entry.path)
+        with _disk_errors(file):
+            staged = self._stage_of(entry.path) / str(len(self._staged))
+            self._staged[entry.path] = (staged, file, entry.sha256)
+            staged.write_bytes(data)
+
+    def commit(self, units: Iterable[Unit]) -> None:
+        """Renames all staged files of these units into place, then records them.
+
+        A unit of which a file was not staged is not seeded at all. A file that appeared
+        meanwhile under its final name is left as it is.
+        """
+        whole = [unit for unit in units if self._is_staged(unit)]
+        paths = sorted((e.path for unit in whole for e in unit.entries), key=seed_order)
+        wanted = [path for path in paths if path in self._staged]
+        with _disk_errors(self._places.root):
+            _make_durable([self._staged[path][0] for path in wanted])
+            for path in wanted:
+                self._place(path)
+            for unit in whole:
+                self._ledger.origins[unit.key] = unit.origin
+            self._ledger.write(self._places.records)
+
+    def record(self, units: Iterable[Unit]) -> None:
+        """Remembers who made units that were found in place, if that was not known."""
+        fresh = [unit for unit in units if unit.key not in self._ledger.origins]
+        if fresh:
+            self._ledger.origins.update((unit.key, unit.origin) for unit in fresh)
+            with _disk_errors(self._places.root):
+                self._ledger.write(self._places.records)
+
+    def _locate(self, path: str) -> Path:
+        file = self._places.locate(path)
+        if file is None:
+            raise TccacheError(f"no directory was given for {path}")
+        return file
+
+    def _state(self, entry: Entry) -> str:
+        file = self._locate(entry.path)
+        row = self._ledger.rows.get(entry.path)
+        if row is not None and row.sha256 == entry.sha256 and row.is_at(file):
+            return "same"
+        return self._compare(entry, file)
+
+    def _compare(self, entry: Entry, file: Path) -> str:
+        try:
+            data = file.read_bytes()
+            if entry.path.startswith("triton/") and is_group(file.name):
+                data = relocate(data, entry.path)
+        except FileNotFoundError:
+            return "absent"
+        except (OSError, IntegrityError):
+            return "other"
+        if digest_bytes(data) != entry.sha256:
+            return "other"
+        self._ledger.rows[entry.path] = row_of(file, entry.sha256)
+        return "same"
+
+    def _is_staged(self, unit: Unit) -> bool:
+        return all(
+            entry.path in self._staged or self._state(entry) == "same" for entry in unit.entries
+        )
+
+    def _place(self, path: str) -> None:
+        staged, file, sha256 = self._staged[path]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(staged, file)
+        except FileExistsError:
+            return
+        except OSError:
+            # File systems without hard links: a rename may replace a file of the same key that
+            # another program wrote in this instant, which serves as well.
+            os.rename(staged, file)
+        else:
+            os.unlink(staged)
+        self._ledger.rows[path] = row_of(file, sha256)
+
+    def _stage_of(self, path: str) -> Path:
+        folder = self._places.folder(path)
+        if folder is None:
+            raise TccacheError(f"no directory was given for {path}")
+        if folder not in self._stages:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _remove_stages(folder)
+            self._stages[folder] = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+        return self._stages[folder]
+
+
+def _remove_stages(folder: Path) -> None:
+    """Removes what a killed seeder left; the caller holds the lock, so none of it is in use."""
+    for stage in folder.glob(f"{_STAGE}*"):
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _make_durable(files: list[Path]) -> None:
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(_flush, files))
+
+
+def _flush(file: Path) -> None:
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        os.fdatasync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _disk_errors(where: Path) -> Iterator[None]:
+    """Turns the operating system's errors into one sentence that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TccacheError(
+            f"cannot write to {error.filename or where}: {reason}: free space or permissions"
+            " there, or choose another live directory with TCCACHE_HOME"
+        ) from error
