@@ -1,0 +1,1 @@
+"""Bundles in a store: segments, packs, union, publication."""
