@@ -1,0 +1,159 @@
+"""The compiler's own counters, read as one value."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from cachesvc.core.report import Counts
+from cachesvc.local.layout import is_temporary
+
+_TUNINGS = (
+    "select_algorithm_autotune",
+    "coordesc_tuning_bench",
+    "combo_autotune_bench",
+    "pad_mm_bench",
+)
+
+
+class Meter:
+    """Counts what the compiler does from the moment it is made.
+
+    C++ builds are counted by a hook in this process, where Inductor runs them. Triton compiles in
+    worker processes too, so its builds are counted by their trace: keys that appeared in Triton's
+    directory and were not written there out of a cache entry. What another process builds into
+    the same directory is counted as well: a start can look worse than it was, never better.
+    """
+
+    def __init__(self, triton: Path | None) -> None:
+        _hook()
+        self._triton = triton
+        self._keys = _keys_in(triton)
+        self._before = self._read()
+
+    def read(self) -> Counts:
+        """The counts since this meter was made."""
+        return self._read().minus(self._before)
+
+    def _read(self) -> Counts:
+        counters = _counters()
+        inductor = counters.get("inductor", {})
+        autograd = counters.get("aot_autograd", {})
+        return Counts(
+            graphs=counters.get("stats", {}).get("unique_graphs", 0),
+            graph_hits=inductor.get("fxgraph_cache_hit", 0),
+            graph_misses=inductor.get("fxgraph_cache_miss", 0),
+            graph_bypasses=inductor.get("fxgraph_cache_bypass", 0),
+            generated=_generated(),
+            autograd_hits=autograd.get("autograd_cache_hit", 0),
+            autograd_misses=autograd.get("autograd_cache_miss", 0),
+            autograd_bypasses=autograd.get("autograd_cache_bypass", 0),
+            autotunings=sum(inductor.get(name, 0) for name in _TUNINGS),
+            cpp_builds=_builds.count,
+            triton_builds=len(_keys_in(self._triton) - self._keys - _builds.emitted),
+            graph_breaks=sum(counters.get("graph_break", {}).values()),
+            unread=tuple(sorted(_builds.unread)),
+        )
+
+
+def compiled_so_far() -> int:
+    """How many graphs Dynamo has captured in this process; 0 if it has not been imported."""
+    return int(_counters().get("stats", {}).get("unique_graphs", 0))
+
+
+def counters_text() -> str:
+    """Dynamo's counters as one line, for an error that says what was counted."""
+    return str({group: dict(values) for group, values in _counters().items()})
+
+
+def _counters() -> Mapping[str, Mapping[str, int]]:
+    """`torch._dynamo.utils.counters`; empty while Dynamo is not imported.
+
+    Where this torch has no such counters, `unread` says so and no start is called warm.
+    """
+    module = sys.modules.get("torch._dynamo.utils")
+    if module is None:
+        return {}
+    counters: Mapping[str, Mapping[str, int]] | None = getattr(module, "counters", None)
+    if counters is None:
+        _builds.unread.add("torch._dynamo.utils.counters")
+    return counters or {}
+
+
+def _generated() -> int:
+    """How often Inductor generated code, from `torch._dynamo.utils.compilation_time_metrics`.
+
+    0 where this torch does not time that step: misses and bypasses then stand alone, and a
+    compile with the caches switched off looks like no compile, so `eager`.
+    """
+    module = sys.modules.get("torch._dynamo.utils")
+    metrics = getattr(module, "compilation_time_metrics", {})
+    return len(metrics.get("fx_codegen_and_compile", ()))
+
+
+def _keys_in(triton: Path | None) -> frozenset[str]:
+    """The names in Triton's directory: one for each kernel or launcher that was built there."""
+    try:
+        names = os.listdir(triton) if triton is not None else []
+    except OSError:
+        names = []
+    return frozenset(name for name in names if not is_temporary(name))
+
+
+class _Builds:
+    """What the hooks have seen in this process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.emitted: set[str] = set()
+        self.unread: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.count += 1
+
+
+_builds = _Builds()
+
+
+@functools.cache
+def _hook() -> None:
+    """Watches the two modules that build or place native code, as soon as they are imported."""
+    wrapt.register_post_import_hook(_watch_cpp, "torch._inductor.cpp_builder")
+    wrapt.register_post_import_hook(_watch_bundler, "torch._inductor.triton_bundler")
+
+
+def _watch_cpp(module: ModuleType) -> None:
+    """Counts `CppBuilder.build`; where it is missing, C++ builds are unread and nothing is warm."""
+
+    def build(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
+        _builds.add()
+        return wrapped(*args, **kwargs)
+
+    if hasattr(getattr(module, "CppBuilder", None), "build"):
+        wrapt.wrap_function_wrapper(module, "CppBuilder.build", build)
+    else:
+        _builds.unread.add("torch._inductor.cpp_builder.CppBuilder.build")
+
+
+def _watch_bundler(module: ModuleType) -> None:
+    """Notes the kernels that a cache entry brings along; where `TritonBundler.read_and_emit` is
+    missing, they count as built, which can make a start look worse, never better."""
+
+    def read_and_emit(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
+        bundle = args[0] if args else kwargs.get("bundle")
+        artifacts = getattr(bundle, "kernel_artifacts", ())
+        _builds.emitted.update(str(getattr(item, "kernel_hash", "")) for item in artifacts)
+        return wrapped(*args, **kwargs)
+
+    if hasattr(getattr(module, "TritonBundler", None), "read_and_emit"):
+        wrapt.wrap_function_wrapper(module, "TritonBundler.read_and_emit", read_and_emit)

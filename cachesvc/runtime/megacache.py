@@ -1,0 +1,38 @@
+"""The mega-cache of this process: capture and load, with its traps.
+
+`save_cache_artifacts` gives None when nothing was recorded, does not record again what was
+loaded, and needs Dynamo imported on some versions; a load after the first compile comes too late
+for what has been compiled. So what is captured is merged into what is stored, never put in its
+place, and bytes are checked before torch sees them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+import torch
+
+from cachesvc.local.megafile import Artifact, put_together, take_apart
+
+
+def capture() -> tuple[Artifact, ...]:
+    """The artifacts that this process has recorded since its start; empty if there are none."""
+    importlib.import_module("torch._dynamo")
+    saved = torch.compiler.save_cache_artifacts()
+    if saved is None:
+        return ()
+    return take_apart(saved[0], "the mega-cache of this process")
+
+
+def load(artifacts: Iterable[Artifact]) -> int:
+    """Gives the artifacts to the compiler's caches; how many it took.
+
+    Raises IntegrityError, through `take_apart`, only for what was never an artifact; torch itself
+    answers None for bytes that it cannot read, which is 0 here.
+    """
+    importlib.import_module("torch._dynamo")
+    loaded = torch.compiler.load_cache_artifacts(put_together(artifacts))
+    if loaded is None:
+        return 0
+    return sum(len(keys) for keys in loaded.artifacts.values())
