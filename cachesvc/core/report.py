@@ -28,6 +28,7 @@ class Counts:
     """What the compiler counted between two moments of one process; all are numbers of events.
 
     `graphs` are Dynamo's; `graph_*` are the FX graph cache's; `autograd_*` are AOTAutograd's.
+    `generated` are graphs that Inductor generated code for, counted also where caches are off.
     `cpp_builds` and `triton_builds` are native compilations: cache counters can say hit while
     they run. `unread` names counters that this torch does not have.
     """
@@ -36,6 +37,7 @@ class Counts:
     graph_hits: int = 0
     graph_misses: int = 0
     graph_bypasses: int = 0
+    generated: int = 0
     autograd_hits: int = 0
     autograd_misses: int = 0
     autograd_bypasses: int = 0
@@ -52,7 +54,7 @@ class Counts:
     @property
     def compiled(self) -> int:
         """Graphs that the backend compiled, stored afterwards or not."""
-        return self.graph_misses + self.graph_bypasses
+        return max(self.graph_misses + self.graph_bypasses, self.generated)
 
     @property
     def requests(self) -> int:
@@ -219,6 +221,8 @@ def _meaning(counts: Counts) -> Iterator[str]:
         yield f"{counts.compiled} graphs were compiled here: publish this start to have them cached"
     if counts.graph_bypasses:
         yield f"{counts.graph_bypasses} graphs cannot be cached by Inductor; each start compiles them"
+    if counts.generated > counts.graph_misses + counts.graph_bypasses:
+        yield "Inductor compiled without asking its cache: a setting or flag switches the cache off"
     if counts.autograd_bypasses:
         yield (
             f"{counts.autograd_bypasses} graphs cannot be cached by AOTAutograd; each start traces"

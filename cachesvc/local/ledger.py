@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from cachesvc.core.components import Components
-from cachesvc.core.manifest import Origin
+from cachesvc.core.manifest import Origin, Unit
 
 _NAME = "ledger.json"
 _VERSION = 1
@@ -49,6 +50,7 @@ class Ledger:
 
     rows: dict[str, Row] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
+    _changed: bool = False
 
     @classmethod
     def read(cls, records: Path) -> Ledger:
@@ -66,8 +68,22 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             return cls()
 
-    def write(self, records: Path) -> None:
-        """Replaces the ledger in this folder in one step."""
+    def note(self, path: str, row: Row) -> None:
+        """Records a file."""
+        self.rows[path] = row
+        self._changed = True
+
+    def note_origins(self, units: Iterable[Unit]) -> None:
+        """Records who made these units, where that is not known yet."""
+        for unit in units:
+            if unit.key not in self.origins:
+                self.origins[unit.key] = unit.origin
+                self._changed = True
+
+    def write_if_changed(self, records: Path) -> None:
+        """Replaces the ledger in this folder in one step, if it says anything new."""
+        if not self._changed:
+            return
         table = list(dict.fromkeys(self.origins.values()))
         number = {origin: index for index, origin in enumerate(table)}
         text = json.dumps(

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from filelock import FileLock, Timeout
 
@@ -29,6 +30,13 @@ from cachesvc.local.places import Places
 
 _STAGE = ".tccache-stage-"
 _WRITERS = 8
+_CHUNK = 1 << 20
+
+
+class Readable(Protocol):
+    """Anything that gives bytes until it gives none."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +102,37 @@ class Seeder:
                 in_place.append(unit)
         return SeedPlan(tuple(in_place), tuple(missing), tuple(kept))
 
-    def stage(self, entry: Entry, data: bytes) -> None:
-        """Writes an entry's verified bytes to the staging folder of its directory, durably."""
+    def stage(self, entry: Entry, source: Readable) -> None:
+        """Writes an entry's bytes to the staging folder of its directory.
+
+        `source` checks them as it is read; what it raises leaves nothing that could be committed.
+        """
         file = self._locate(entry.path)
-        if entry.path.startswith("triton/") and is_group(file.name):
-            data = localise(data, file.parent, entry.path)
         with _disk_errors(file):
             staged = self._stage_of(entry.path) / str(len(self._staged))
-            self._staged[entry.path] = (staged, file, entry.sha256)
-            staged.write_bytes(data)
+            with open(staged, "xb", opener=_owner_only) as target:
+                if _is_group(entry.path):
+                    target.write(localise(_read_all(source), file.parent, entry.path))
+                else:
+                    while data := source.read(_CHUNK):
+                        target.write(data)
+        self._staged[entry.path] = (staged, file, entry.sha256)
 
-    def commit(self, units: Iterable[Unit]) -> None:
-        """Renames all staged files of these units into place, then records them.
+    def commit(self, missing: Iterable[Unit], in_place: Iterable[Unit] = ()) -> None:
+        """Renames the files of missing units into place, and records who made all these units.
 
-        A unit of which a file was not staged is not seeded at all. A file that appeared
-        meanwhile under its final name is left as it is.
+        A unit of which a file was neither staged nor in place is not seeded at all. A file that
+        appeared meanwhile under its final name is left as it is.
         """
-        whole = [unit for unit in units if self._is_staged(unit)]
+        whole = [unit for unit in missing if self._is_staged(unit)]
         paths = sorted((e.path for unit in whole for e in unit.entries), key=seed_order)
         wanted = [path for path in paths if path in self._staged]
         with _disk_errors(self._places.root):
             _make_durable([self._staged[path][0] for path in wanted])
             for path in wanted:
                 self._place(path)
-            for unit in whole:
-                self._ledger.origins[unit.key] = unit.origin
-            self._ledger.write(self._places.records)
-
-    def record(self, units: Iterable[Unit]) -> None:
-        """Remembers who made units that were found in place, if that was not known."""
-        fresh = [unit for unit in units if unit.key not in self._ledger.origins]
-        if fresh:
-            self._ledger.origins.update((unit.key, unit.origin) for unit in fresh)
-            with _disk_errors(self._places.root):
-                self._ledger.write(self._places.records)
+            self._ledger.note_origins((*whole, *in_place))
+            self._ledger.write_if_changed(self._places.records)
 
     def _locate(self, path: str) -> Path:
         file = self._places.locate(path)
@@ -145,7 +150,7 @@ class Seeder:
     def _compare(self, entry: Entry, file: Path) -> str:
         try:
             data = file.read_bytes()
-            if entry.path.startswith("triton/") and is_group(file.name):
+            if _is_group(entry.path):
                 data = relocate(data, entry.path)
         except FileNotFoundError:
             return "absent"
@@ -153,7 +158,7 @@ class Seeder:
             return "other"
         if digest_bytes(data) != entry.sha256:
             return "other"
-        self._ledger.rows[entry.path] = row_of(file, entry.sha256)
+        self._ledger.note(entry.path, row_of(file, entry.sha256))
         return "same"
 
     def _is_staged(self, unit: Unit) -> bool:
@@ -174,7 +179,7 @@ class Seeder:
             os.rename(staged, file)
         else:
             os.unlink(staged)
-        self._ledger.rows[path] = row_of(file, sha256)
+        self._ledger.note(path, row_of(file, sha256))
 
     def _stage_of(self, path: str) -> Path:
         folder = self._places.folder(path)
@@ -185,6 +190,21 @@ class Seeder:
             _remove_stages(folder)
             self._stages[folder] = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
         return self._stages[folder]
+
+
+def _is_group(path: str) -> bool:
+    return path.startswith("triton/") and is_group(path.rpartition("/")[2])
+
+
+def _read_all(source: Readable) -> bytes:
+    chunks = []
+    while data := source.read(_CHUNK):
+        chunks.append(data)
+    return b"".join(chunks)
+
+
+def _owner_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _remove_stages(folder: Path) -> None:

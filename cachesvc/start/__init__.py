@@ -1,0 +1,1 @@
+"""Use cases in a running process."""

@@ -1,0 +1,120 @@
+"""From a store's bundles into directories: read, choose, bring, verify, seed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cachesvc.core.errors import IntegrityError
+from cachesvc.core.manifest import Manifest, Unit
+from cachesvc.core.merge import Segment, fewest_packs, merge
+from cachesvc.core.report import Transfer
+from cachesvc.core.requirement import Capabilities
+from cachesvc.local.host import read_capabilities
+from cachesvc.local.places import Places
+from cachesvc.local.seed import Seeder
+from cachesvc.repository.listing import Bundle
+from cachesvc.repository.repository import Reading, Refused, Repository
+
+Progress = Callable[[str], None]
+
+
+def quiet(_: str) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What some bundles hold for this host: the union of their live segments, by whole units."""
+
+    readings: tuple[Reading, ...]
+    units: dict[str, Unit]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(segment for reading in self.readings for segment in reading.segments)
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        return tuple(refused for reading in self.readings for refused in reading.refused)
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The manifest of the segment that was written last."""
+        manifests = (segment.manifest for segment in self.segments)
+        return max(manifests, key=lambda manifest: manifest.created, default=None)
+
+
+def holdings(repository: Repository, bundles: Iterable[Bundle], *, foreign: bool) -> Holdings:
+    """Reads the bundles' manifests and sorts out what this host cannot use.
+
+    `foreign` bundles are of another machine and are only moved, so nothing is left out.
+    """
+    readings = tuple(repository.read(bundle) for bundle in bundles)
+    units = [unit for reading in readings for segment in reading.segments for unit in segment.units]
+    host = capabilities(units, foreign=foreign)
+    unfit = {unit.key: host.unmet(unit.requires) for unit in units}
+    left_out = tuple(f"{key}: {unmet[0]}" for key, unmet in sorted(unfit.items()) if unmet)
+    fitting = merge(unit for unit in units if not host.unmet(unit.requires))
+    return Holdings(readings, fitting, tuple(t for t in left_out if t.split(":")[0] not in fitting))
+
+
+def capabilities(units: Iterable[Unit], *, foreign: bool) -> Capabilities:
+    """This host's answers to just the kinds of requirement that these units have."""
+    if foreign:
+        return Capabilities(unchecked=True)
+    return read_capabilities({need.kind for unit in units for need in unit.requires})
+
+
+def seed(
+    repository: Repository,
+    found: Holdings,
+    places: Places,
+    *,
+    wanted: Callable[[Unit], bool] = lambda unit: True,
+    progress: Progress = quiet,
+) -> Transfer:
+    """Brings the units that are not in place yet, and seeds them.
+
+    One process of a node does it while the others wait for the lock and then find everything in
+    place. Raises IntegrityError, and leaves the directories as they were, if any pack is not what
+    its manifest says.
+    """
+    started = time.perf_counter()
+    with Seeder(places) as seeder:
+        plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
+        cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})
+        if len(cover.units) < len(plan.missing):
+            raise IntegrityError("a unit that a manifest lists is in no pack: push the bundle again")
+        size = sum(segment.manifest.pack.size for segment, _ in cover.parts)
+        for segment, units in cover.parts:
+            progress(f"pull {segment.name[:12]} ({segment.manifest.pack.size / 1e6:.1f} MB)")
+            _stage(repository, segment, units, seeder)
+        pulled = time.perf_counter()
+        progress(f"seed {len(plan.missing)} units")
+        seeder.commit(plan.missing, plan.in_place)
+    return Transfer(
+        packs=len(cover.parts),
+        bytes=size,
+        seeded=len(plan.missing),
+        in_place=len(plan.in_place),
+        kept=len(plan.kept),
+        left_out=found.left_out,
+        pull_s=pulled - started,
+        seed_s=time.perf_counter() - pulled,
+    )
+
+
+def _stage(
+    repository: Repository, segment: Segment, units: Sequence[Unit], seeder: Seeder
+) -> None:
+    entries = [entry for unit in units for entry in unit.entries]
+    with tempfile.TemporaryDirectory(prefix="tccache-pull-") as folder:
+        pack = Path(folder) / "pack"
+        repository.fetch(segment, pack)
+        for entry, stream in repository.entries(segment, pack, entries):
+            seeder.stage(entry, stream)
