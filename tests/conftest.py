@@ -1,0 +1,39 @@
+"""What every test shares: nothing of this machine leaks in, nothing leaks out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+# Compiling on the other core makes the time of a single example meaningless.
+hypothesis.settings.register_profile("tccache", hypothesis.settings(deadline=None))
+hypothesis.settings.load_profile("tccache")
+
+FOREIGN = ("AWS_", "TCCACHE_", "TORCH", "TRITON_")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, nor a process it starts, meets the user's caches, settings or credentials.
+
+    TMPDIR too: that is where torch puts its cache when nobody says otherwise.
+    """
+    world = tmp_path_factory.mktemp("world")
+    for name in ("home", "tmp"):
+        (world / name).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+            patch.delenv(name)
+        patch.delenv("XDG_CACHE_HOME", raising=False)
+        patch.setenv("HOME", str(world / "home"))
+        patch.setenv("TMPDIR", str(world / "tmp"))
+        patch.setattr(tempfile, "tempdir", None)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield
