@@ -52,13 +52,13 @@ def _order(unit: Unit) -> tuple[tuple[int, str, str], tuple[object, ...]]:
     return (unit.rank, unit.entries)
 
 
-def covers(held: Unit | None, wanted: Unit) -> bool:
-    """Whether `held` makes publishing `wanted` needless.
+def covers(held: Unit | None, files: int) -> bool:
+    """Whether `held` makes it needless to publish a unit of the same key with so many files.
 
     Compiling the same thing twice gives other file names and other bytes, so equal keys with as
     many files count as the same thing.
     """
-    return held is not None and len(held.entries) >= len(wanted.entries)
+    return held is not None and len(held.entries) >= files
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ class Report:
     stages: tuple[tuple[str, float], ...] = ()
     first_call_s: float | None = None
     cold_s: float | None = None
+    coverage: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -175,6 +176,7 @@ class Report:
             "stages": dict(self.stages),
             "first_call_s": self.first_call_s,
             "cold_s": self.cold_s,
+            "coverage": list(self.coverage),
             "notes": list(self.notes),
         }
 

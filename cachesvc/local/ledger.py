@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin, Unit
+from cachesvc.local.whole import write_whole
 
 _NAME = "ledger.json"
 _VERSION = 1
@@ -95,14 +95,7 @@ class Ledger:
             },
             separators=(",", ":"),
         )
-        handle, name = tempfile.mkstemp(dir=records, prefix=".ledger-")
-        try:
-            with os.fdopen(handle, "w") as target:
-                target.write(text)
-            os.replace(name, records / _NAME)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(records / _NAME, text.encode())
 
 
 def _origin(value: list[object]) -> Origin:

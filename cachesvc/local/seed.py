@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +26,7 @@ from cachesvc.local.group import localise, relocate
 from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
 from cachesvc.local.places import Places
+from cachesvc.local.whole import disk_errors
 
 _STAGE = ".tccache-stage-"
 _WRITERS = 8
@@ -65,7 +65,7 @@ class Seeder:
         self._ledger = Ledger()
 
     def __enter__(self) -> Seeder:
-        with _disk_errors(self._places.root):
+        with disk_errors(self._places.root):
             self._places.records.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 self._lock.acquire(timeout=self._patience_s)
@@ -108,7 +108,7 @@ class Seeder:
         `source` checks them as it is read; what it raises leaves nothing that could be committed.
         """
         file = self._locate(entry.path)
-        with _disk_errors(file):
+        with disk_errors(file):
             staged = self._stage_of(entry.path) / str(len(self._staged))
             with open(staged, "xb", opener=_owner_only) as target:
                 if _is_group(entry.path):
@@ -127,7 +127,7 @@ class Seeder:
         whole = [unit for unit in missing if self._is_staged(unit)]
         paths = sorted((e.path for unit in whole for e in unit.entries), key=seed_order)
         wanted = [path for path in paths if path in self._staged]
-        with _disk_errors(self._places.root):
+        with disk_errors(self._places.root):
             _make_durable([self._staged[path][0] for path in wanted])
             for path in wanted:
                 self._place(path)
@@ -224,16 +224,3 @@ def _flush(file: Path) -> None:
         os.fdatasync(handle)
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _disk_errors(where: Path) -> Iterator[None]:
-    """Turns the operating system's errors into one sentence that says where and what to do."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise TccacheError(
-            f"cannot write to {error.filename or where}: {reason}: free space or permissions"
-            " there, or choose another live directory with TCCACHE_HOME"
-        ) from error

@@ -9,7 +9,7 @@ live segments, readers take the union, the next push merges.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from cachesvc.core.components import Components
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Proof, Unit
-from cachesvc.core.merge import Segment, covers, fewest_packs, merge
+from cachesvc.core.merge import Segment, fewest_packs, merge
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository.listing import MANIFEST, PACK, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
@@ -68,20 +68,19 @@ class Facts:
     tags: tuple[str, ...] = ()
 
 
-def missing_drafts(reading: Reading, drafts: Iterable[Draft], host: Capabilities) -> list[Draft]:
-    """The drafts that the live segments do not cover for hosts like this one.
+def held_units(reading: Reading, host: Capabilities) -> dict[str, Unit]:
+    """What the live segments offer to hosts like this one, by key.
 
     A stored unit that this host cannot use does not count: another ISA wrote it.
     """
-    held = merge(_fitting(reading.segments, host))
-    return [draft for draft in drafts if not covers(held.get(draft.key), _as_unit(draft, {}))]
+    return merge(_fitting(reading.segments, host))
 
 
 def publish(
     repository: Repository,
     facts: Facts,
     reading: Reading,
-    drafts: list[Draft],
+    drafts: Sequence[Draft],
     host: Capabilities,
 ) -> Publication:
     """Writes one segment with these drafts and, where that is cheap, all that is live already.

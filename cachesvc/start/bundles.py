@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from cachesvc.core.address import ANY_MODEL, Address, check_name
+from cachesvc.core.address import ANY_MODEL, check_name
 from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import UsageError
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import PackMissing, Repository
+from cachesvc.start.target import (
+    EnvironmentLike,
+    model_address,
+    own_environment,
+    resolve_environment,
+)
+from cachesvc.start.transfer import Holdings, holdings
 
 T = TypeVar("T")
+_DIGITS = re.compile(r"[0-9a-f]{4,64}")
 
 
-def for_model(repository: Repository, name: str, model: str, environment: str) -> tuple[Bundle, ...]:
+def find(
+    repository: Repository,
+    model: Any,
+    *,
+    label: str | None = None,
+    environment: EnvironmentLike | None = None,
+) -> Holdings:
+    """What the store holds for a name, a model digest or a model, in one environment.
+
+    `environment` may also be the first digits of a digest that the store holds; bundles of
+    another machine are not checked against this one.
+    """
+    if isinstance(model, str):
+        listed = named(repository, label or model)
+    else:
+        listed = repository.bundles(model_address(model, label)[0])
+    digest, foreign = _environment(environment, listed)
+    here = tuple(b for b in listed if b.address.environment == digest and b.segments)
+    if not isinstance(model, str):
+        here = _of_model(here, model_address(model, label)[1].digest)
+    return holdings(repository, here, foreign=foreign)
+
+
+def named(repository: Repository, text: str) -> tuple[Bundle, ...]:
+    """Every bundle that a name, or a model digest of 64 digits, means."""
+    if DIGEST.fullmatch(text):
+        return tuple(b for b in repository.bundles() if b.address.model == text)
+    return repository.bundles(check_name(text))
+
+
+def _of_model(bundles: Iterable[Bundle], digest: str) -> tuple[Bundle, ...]:
     """The bundle of a model, else the directories that were pushed under the name alone."""
-    exact = _at(repository, Address(name, model, environment))
-    return exact or _at(repository, Address(name, ANY_MODEL, environment))
+    by_model = {bundle.address.model: bundle for bundle in bundles}
+    best = by_model.get(digest) or by_model.get(ANY_MODEL)
+    return () if best is None else (best,)
 
 
-def for_name(repository: Repository, name: str, environment: str) -> tuple[Bundle, ...]:
-    """Every model's bundle under a name for one environment: an init container has no model."""
-    return tuple(
-        bundle
-        for bundle in repository.bundles(check_name(name))
-        if bundle.address.environment == environment and bundle.segments
-    )
+def _environment(
+    environment: EnvironmentLike | None, listed: Iterable[Bundle]
+) -> tuple[str, bool]:
+    if isinstance(environment, str) and _DIGITS.fullmatch(environment):
+        known = {bundle.address.environment for bundle in listed}
+        digest = check_environment(environment, known)
+        return digest, digest != own_environment()
+    components, foreign = resolve_environment(environment)
+    return components.digest, foreign
 
 
 def matching(repository: Repository, text: str) -> tuple[Bundle, ...]:
@@ -34,14 +76,11 @@ def matching(repository: Repository, text: str) -> tuple[Bundle, ...]:
 
     `NAME/MODEL/ENVIRONMENT` may be cut short anywhere, in each part too, as `ls` shows it.
     """
-    if DIGEST.fullmatch(text):
-        return tuple(b for b in repository.bundles() if b.address.model == text)
     name, _, rest = text.partition("/")
     model, _, environment = rest.partition("/")
-    found = repository.bundles(check_name(name))
     return tuple(
         bundle
-        for bundle in found
+        for bundle in named(repository, name)
         if bundle.address.model.startswith(model)
         and bundle.address.environment.startswith(environment)
     )
@@ -58,11 +97,6 @@ def check_environment(digest: str, known: Iterable[str]) -> str:
         f"{digest!r} is not an environment digest: give all 64 hex digits, or the first ones of an"
         " environment that `tccache ls` shows"
     )
-
-
-def _at(repository: Repository, address: Address) -> tuple[Bundle, ...]:
-    bundle = repository.bundle(address)
-    return () if bundle is None or not bundle.segments else (bundle,)
 
 
 def again_if_moved(attempt: Callable[[], T]) -> T:

@@ -11,7 +11,6 @@ from pathlib import Path
 from cachesvc.core.errors import IntegrityError, UsageError
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact, take_apart
-from cachesvc.local.places import Places
 from cachesvc.start.settings import directory
 
 PathLike = str | os.PathLike[str]
@@ -54,18 +53,6 @@ class Trees:
         if not artifacts:
             raise IntegrityError(f"{path} holds no artifact: it was saved before anything compiled")
         return artifacts
-
-    def places(self) -> Places | None:
-        """Where a pull puts entries, or None if it is left to the live directory."""
-        folders = tuple(self.folders())
-        if self.mega is not None:
-            folders += (("megacache", _beside(directory(self.mega))),)
-        return Places(folders[0][1], folders) if folders else None
-
-
-def _beside(mega: Path) -> Path:
-    """Where the artifacts of a mega-cache file are kept, so that it can be put together again."""
-    return mega.parent / f".{mega.name}.artifacts"
 
 
 def live_folders(live: Live) -> tuple[tuple[str, Path], ...]:

@@ -1,0 +1,74 @@
+"""tccache: start `torch.compile`d models warm, and prove it.
+
+    import torch, cachesvc
+
+    model = torch.compile(build_model())
+    report = cachesvc.warm_start(model, inputs=[batch], store="s3://ml-cache/prod", trust="store")
+    print(report)
+
+Importing this package imports neither torch nor boto3; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cachesvc.core.components import Components as Components
+    from cachesvc.core.components import Difference as Difference
+    from cachesvc.core.errors import AccessDenied as AccessDenied
+    from cachesvc.core.errors import BundleNotFound as BundleNotFound
+    from cachesvc.core.errors import BusyError as BusyError
+    from cachesvc.core.errors import IntegrityError as IntegrityError
+    from cachesvc.core.errors import StoreError as StoreError
+    from cachesvc.core.errors import TccacheError as TccacheError
+    from cachesvc.core.errors import UntrustedError as UntrustedError
+    from cachesvc.core.errors import UsageError as UsageError
+    from cachesvc.core.report import Counts as Counts
+    from cachesvc.core.report import Report as Report
+    from cachesvc.core.report import Transfer as Transfer
+    from cachesvc.core.report import Verdict as Verdict
+    from cachesvc.local.host import read_environment as read_environment
+    from cachesvc.start.lookup import Found as Found
+    from cachesvc.start.lookup import lookup as lookup
+    from cachesvc.start.pull import Pulled as Pulled
+    from cachesvc.start.pull import pull as pull
+    from cachesvc.start.push import Pushed as Pushed
+    from cachesvc.start.push import push as push
+    from cachesvc.start.warm_start import warm_start as warm_start
+
+_PLACES = {
+    "core.components": ("Components", "Difference"),
+    "core.errors": (
+        "AccessDenied",
+        "BundleNotFound",
+        "BusyError",
+        "IntegrityError",
+        "StoreError",
+        "TccacheError",
+        "UntrustedError",
+        "UsageError",
+    ),
+    "core.report": ("Counts", "Report", "Transfer", "Verdict"),
+    "local.host": ("read_environment",),
+    "start.lookup": ("Found", "lookup"),
+    "start.pull": ("Pulled", "pull"),
+    "start.push": ("Pushed", "push"),
+    "start.warm_start": ("warm_start",),
+}
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - the one table says where each name lives
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

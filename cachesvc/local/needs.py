@@ -1,0 +1,32 @@
+"""What a unit on disk needs of a host: read off its libraries and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cachesvc.core.requirement import Requirement
+from cachesvc.local.libraries import read_requirements
+from cachesvc.local.ptx import driver_requirement
+from cachesvc.local.tree import FoundFile, FoundUnit
+
+_LIBRARY = ".so"
+_PTX = ".ptx"
+_PTX_HEAD = 4096
+
+
+def unit_needs(unit: FoundUnit) -> tuple[Requirement, ...]:
+    """All requirements of the unit's files.
+
+    Raises IntegrityError if a library in it is damaged: such a unit is not to be published.
+    """
+    return tuple(sorted({need for file in unit.files for need in _file_needs(file)}))
+
+
+def _file_needs(file: FoundFile) -> Iterator[Requirement]:
+    if file.content is not None:
+        return
+    if file.path.endswith(_LIBRARY):
+        yield from read_requirements(file.source)
+    elif file.path.endswith(_PTX):
+        with open(file.source, encoding="utf-8", errors="replace") as source:
+            yield driver_requirement(source.read(_PTX_HEAD))

@@ -1,0 +1,140 @@
+"""pull: from a store into cache directories, before any process needs them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.errors import BundleNotFound, IntegrityError
+from cachesvc.core.report import Transfer
+from cachesvc.local.live import live_directory
+from cachesvc.local.megafile import Artifact, put_together
+from cachesvc.local.places import Places
+from cachesvc.local.whole import write_whole
+from cachesvc.repository.repository import Repository
+from cachesvc.start.bundles import again_if_moved, find
+from cachesvc.start.settings import StoreLike, directory, open_repository
+from cachesvc.start.target import EnvironmentLike
+from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
+from cachesvc.start.trees import PathLike, Trees
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull found and where its units lie now; nothing found is not an error."""
+
+    bundles: tuple[str, ...]
+    transfer: Transfer
+    directories: tuple[tuple[str, str], ...] = ()
+    artifacts: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        return bool(self.bundles)
+
+
+def pull(
+    model: Any,
+    *,
+    store: StoreLike | None = None,
+    trust: str | None = None,
+    label: str | None = None,
+    inductor_dir: PathLike | None = None,
+    triton_dir: PathLike | None = None,
+    mega: PathLike | None = None,
+    extra: Mapping[str, PathLike] | None = None,
+    environment: EnvironmentLike | None = None,
+    require: bool = False,
+    progress: Progress = quiet,
+) -> Pulled:
+    """Seeds what a store holds for a name, or a model, on this machine.
+
+    `model` is a name, then every model under it is brought; or a model. Without directories the
+    live directory is seeded; with some, just these sections are brought to them. `mega` is a file
+    to write the mega-cache to. `environment` is another machine's fingerprint, or the first digits
+    of its digest; what is brought for another machine is not checked against this one.
+
+    Raises BundleNotFound if `require` and nothing was found; UsageError, UntrustedError,
+    IntegrityError, StoreError, AccessDenied; BusyError if another process seeds for too long.
+    """
+    repository = open_repository(store, trust)
+    trees = Trees(inductor_dir, triton_dir, mega, extra or {})
+
+    def attempt() -> Pulled:
+        progress("look for bundles")
+        found = find(repository, model, label=label, environment=environment)
+        return _bring(repository, found, trees, progress)
+
+    pulled = again_if_moved(attempt)
+    if require and not pulled.found:
+        raise BundleNotFound(
+            f"no bundle for {label or _shown(model)} and this environment in"
+            f" {repository.store.url}: see `tccache ls`, or push one"
+        )
+    return pulled
+
+
+def _shown(model: Any) -> str:
+    return model if isinstance(model, str) else type(model).__name__
+
+
+def _bring(
+    repository: Repository, found: Holdings, trees: Trees, progress: Progress
+) -> Pulled:
+    refused = tuple(item.reason for item in found.refused)
+    if not found.units:
+        if refused:
+            raise IntegrityError(f"nothing usable was found: {'; '.join(refused)}", refused)
+        return Pulled((), Transfer(left_out=found.left_out))
+    with tempfile.TemporaryDirectory(prefix="tccache-mega-") as folder:
+        places, notes = _places(found, trees, Path(folder))
+        transfer = seed(repository, found, places, progress=progress)
+        artifacts = _write_mega(found, places, trees)
+    addresses = {str(reading.address) for reading in found.readings if reading.segments}
+    return Pulled(
+        bundles=tuple(sorted(addresses)),
+        transfer=transfer,
+        directories=_directories(found, places, trees),
+        artifacts=artifacts,
+        notes=(*notes, *refused),
+    )
+
+
+def _places(found: Holdings, trees: Trees, scratch: Path) -> tuple[Places, tuple[str, ...]]:
+    """The live directory, or just the directories that were named."""
+    if not trees:
+        manifest = found.newest
+        assert manifest is not None  # noqa: S101 - units come from manifests
+        live = live_directory(manifest.address.environment, os.environ)
+        return live.places, live.notes
+    folders = tuple(trees.folders())
+    root = folders[0][1] if folders else scratch
+    return Places(root, (*folders, ("megacache", scratch / "megacache"))), ()
+
+
+def _write_mega(found: Holdings, places: Places, trees: Trees) -> int:
+    """Puts the mega-cache file together out of its seeded artifacts; how many it holds."""
+    if trees.mega is None:
+        return 0
+    paths = [e.path for u in found.units.values() if u.section == "megacache" for e in u.entries]
+    files = [(path, places.locate(path)) for path in paths]
+    artifacts = [Artifact.from_bytes(f.read_bytes(), path) for path, f in files if f is not None]
+    if artifacts:
+        write_whole(directory(trees.mega), put_together(artifacts))
+    return len(artifacts)
+
+
+def _directories(found: Holdings, places: Places, trees: Trees) -> tuple[tuple[str, str], ...]:
+    """Where each section that was brought lies now."""
+    prefixes = {prefix for prefix, _ in places.folders}
+    held = {prefix for prefix in prefixes for key in found.units if key.startswith(prefix + "/")}
+    shown = [(prefix, str(folder)) for prefix, folder in places.folders if prefix in held]
+    if trees:
+        shown = [(prefix, folder) for prefix, folder in shown if prefix != "megacache"]
+        shown += [("megacache", str(directory(trees.mega)))] if trees.mega else []
+    return tuple(shown)

@@ -1,0 +1,84 @@
+"""What a caller means by MODEL and ENVIRONMENT: the address, with its components."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.address import ANY_MODEL, Address, check_name
+from cachesvc.core.components import Components
+from cachesvc.core.errors import UsageError
+from cachesvc.local.fingerprint import TorchNotFound
+from cachesvc.local.host import environment_from, read_environment
+
+EnvironmentLike = Mapping[str, str] | str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address and what its digests were made of; `foreign` if it is not this machine's."""
+
+    address: Address
+    environment: Components
+    model: Components
+    foreign: bool = False
+
+
+def target(
+    model: Any, *, label: str | None = None, environment: EnvironmentLike | None = None
+) -> Target:
+    """The target that a name (text) or a model (anything else) means.
+
+    A name alone stands for directories under it, whatever the model. `environment` is the
+    components of another machine's fingerprint, or a JSON file that holds them.
+    """
+    components, foreign = resolve_environment(environment)
+    name, parts = model_address(model, label)
+    address = Address(name, parts.digest if parts else ANY_MODEL, components.digest)
+    return Target(address, components, parts, foreign)
+
+
+def model_address(model: Any, label: str | None = None) -> tuple[str, Components]:
+    """The name and the digest's components of a model; none for a name alone."""
+    if isinstance(model, str):
+        return check_name(label or model), Components()
+    from cachesvc.runtime.model import model_components, model_name
+
+    return check_name(label or model_name(model)), model_components(model)
+
+
+def resolve_environment(environment: EnvironmentLike | None) -> tuple[Components, bool]:
+    """The fingerprint that was named, or this machine's; and whether it is another machine's.
+
+    Raises UsageError for a file that holds none, TorchNotFound where this machine has none.
+    """
+    if environment is None:
+        return read_environment(), False
+    recorded = environment if isinstance(environment, Mapping) else _read(Path(environment))
+    components = environment_from(recorded)
+    return components, components.digest != own_environment()
+
+
+def own_environment() -> str | None:
+    """This machine's environment digest, or None where no torch is installed."""
+    try:
+        return read_environment().digest
+    except TorchNotFound:
+        return None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read the environment {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} is not JSON: give what `tccache env --json` printed") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} holds no environment: give what `tccache env --json` printed")
+    components = value.get("components", value)
+    return components if isinstance(components, dict) else {}

@@ -1,0 +1,197 @@
+"""warm_start: before a model's first call, bring what some machine has compiled, and prove it.
+
+Nothing here raises for what goes wrong with the cache: the worst case is the cold start that
+there would have been anyway, with the reason in the report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachesvc.core.errors import TccacheError
+from cachesvc.core.manifest import Manifest
+from cachesvc.core.report import Report, Transfer
+from cachesvc.local.host import read_environment
+from cachesvc.local.live import Live
+from cachesvc.local.megafile import Artifact
+from cachesvc.repository.repository import Repository
+from cachesvc.runtime import counters, directories, megacache
+from cachesvc.runtime.calls import Call, example_calls, timed
+from cachesvc.runtime.context import read_context
+from cachesvc.start.bundles import again_if_moved, find
+from cachesvc.start.settings import StoreLike, is_disabled, open_repository
+from cachesvc.start.transfer import Holdings, Progress, quiet, seed
+
+
+def warm_start(
+    model: Any,
+    inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    *,
+    calls: Iterable[Any] | None = None,
+    store: StoreLike | None = None,
+    label: str | None = None,
+    trust: str | None = None,
+    progress: Progress = quiet,
+) -> Report:
+    """Starts a model warm from a store, before or after `torch.compile`, in place.
+
+    `inputs` are the arguments of one example call, `calls` several: a sequence of arguments, a
+    mapping of keyword arguments, or a callable without arguments each. They are made after
+    seeding and prove the start. Without them the report is `unproven` and settles by itself at
+    the model's first calls. `label` names the bundle (default: the model's class). The store is
+    TCCACHE_STORE, the word of trust TCCACHE_TRUST unless given.
+
+    Never raises for the cache, the store or the calls: the report says what went wrong. Where
+    TCCACHE_DISABLE is set, nothing is touched and the calls are made as they are.
+    """
+    attempt = _Attempt(model=model, label=label, progress=progress)
+    if is_disabled():
+        attempt.notes.append("TCCACHE_DISABLE is set: nothing was pulled")
+    else:
+        attempt.prepare(store, trust)
+    return attempt.prove(inputs, calls)
+
+
+@dataclass
+class _Attempt:
+    """One warm start under way; each step leaves what it found, also when a later one fails."""
+
+    model: Any
+    label: str | None
+    progress: Progress
+    notes: list[str] = field(default_factory=list)
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    store: str | None = None
+    live: Live | None = None
+    found: Holdings | None = None
+    transfer: Transfer = Transfer()
+    tier: str | None = None
+    late: bool = False
+
+    def prepare(self, store: StoreLike | None, trust: str | None) -> None:
+        """Everything before the first call. Whatever goes wrong becomes a note."""
+        try:
+            with self._stage("identify"):
+                environment = read_environment()
+                self.late = directories.is_late()
+                self.live = directories.current(environment.digest)
+                self.notes.extend(self.live.notes)
+                directories.use(self.live)
+            repository = open_repository(store, trust)
+            self.store = repository.store.url
+            again_if_moved(lambda: self._bring(repository, self._live()))
+        except TccacheError as error:
+            self.notes.append(str(error))
+        except Exception as error:  # serving must start, whatever this library gets wrong
+            self.notes.append(f"internal error, please report it: {type(error).__name__}: {error}")
+
+    def _live(self) -> Live:
+        assert self.live is not None  # noqa: S101 - set by the stage before
+        return self.live
+
+    def _bring(self, repository: Repository, live: Live) -> None:
+        with self._stage("look up"):
+            self.found = found = find(repository, self.model, label=self.label)
+        self.notes.extend(refused.reason for refused in found.refused)
+        if not found.units:
+            self.notes.append(f"the store has nothing for this model here: {repository.store.url}")
+            return
+        directory_tier = any(unit.section in ("inductor", "triton") for unit in found.units.values())
+        self.tier = "directories" if directory_tier else "megacache"
+        self.transfer = seed(
+            repository,
+            found,
+            live.places,
+            # A mega-cache beside the directories holds nothing that they lack.
+            wanted=lambda unit: unit.section != "megacache" or not directory_tier,
+            progress=self.progress,
+        )
+        self.stages += [("pull", self.transfer.pull_s), ("seed", self.transfer.seed_s)]
+        self.notes.extend(f"left out: {text}" for text in self.transfer.left_out)
+        self.notes.extend(_context_notes(found.newest))
+        if not directory_tier:
+            with self._stage("load"):
+                self._load(found, live)
+        if self.late:
+            self.notes.append("late: this process had compiled before; its directories were kept")
+
+    def _load(self, found: Holdings, live: Live) -> None:
+        artifacts = []
+        for unit in found.units.values():
+            for entry in unit.entries:
+                file = live.places.locate(entry.path)
+                if file is not None:
+                    artifacts.append(Artifact.from_bytes(file.read_bytes(), entry.path))
+        if not megacache.load(artifacts):
+            self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
+
+    def prove(
+        self, inputs: Sequence[Any] | Mapping[str, Any] | None, calls: Iterable[Any] | None
+    ) -> Report:
+        """Makes the calls and reports what the compiler counted meanwhile."""
+        triton = directories.triton_folder(self.live) if self.live else None
+        before = counters.compiled_so_far() > 0
+        meter = counters.Meter(triton)
+        made: list[tuple[Call, float]] = []
+        try:
+            for call in example_calls(self.model, inputs, calls):
+                self.progress(f"call {call.signature}")
+                made.append((call, timed(call)))
+        except Exception as error:  # the caller's own call will show it again, in its own place
+            self.notes.append(f"an example call failed: {type(error).__name__}: {error}")
+        first = made[0][1] if made else None
+        if first is not None:
+            self.stages.append(("first call", first))
+        counts = meter.read()
+        return Report(
+            name=self._name(),
+            read_counts=(lambda: counts) if made else meter.read,
+            called=bool(made),
+            bundle=self._bundle(),
+            store=self.store,
+            tier=self.tier,
+            live=str(self.live.root) if self.live else None,
+            late=self.late,
+            compiled_before=before,
+            transfer=self.transfer,
+            stages=tuple(self.stages),
+            first_call_s=first,
+            cold_s=self._cold_s(),
+            coverage=tuple(call.signature for call, _ in made),
+            notes=tuple(self.notes),
+        )
+
+    def _name(self) -> str:
+        from cachesvc.runtime.model import model_name
+
+        return self.label or model_name(self.model)
+
+    def _bundle(self) -> str | None:
+        newest = self.found.newest if self.found else None
+        return str(newest.address) if newest else None
+
+    def _cold_s(self) -> float | None:
+        newest = self.found.newest if self.found else None
+        return newest.proof.cold_s if newest and newest.proof else None
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages.append((name, time.perf_counter() - started))
+
+
+def _context_notes(newest: Manifest | None) -> Iterator[str]:
+    """What differs between the process that compiled and this one, and may explain a miss."""
+    if newest is None:
+        return
+    recorded = newest.units[0].origin.context
+    if recorded:
+        for difference in recorded.diff(read_context()):
+            yield f"context differs, {difference}"
