@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ def example_calls(
     is called through `torch.compile(model)`, whose code a later such call finds in place.
     """
     given = ([] if inputs is None else [inputs]) + list(calls or ())
-    runner = _runner(model) if given else model
+    runner = functools.cache(lambda: _runner(model))
     return tuple(_call(runner, item) for item in given)
 
 
@@ -46,11 +47,11 @@ def _runner(model: Any) -> Callable[..., Any]:
     return runner
 
 
-def _call(runner: Callable[..., Any], item: Any) -> Call:
+def _call(runner: Callable[[], Callable[..., Any]], item: Any) -> Call:
     if isinstance(item, Mapping):
-        return Call(_signature((), item), lambda: runner(**item))
+        return Call(_signature((), item), lambda: runner()(**item))
     if isinstance(item, list | tuple):
-        return Call(_signature(item, {}), lambda: runner(*item))
+        return Call(_signature(item, {}), lambda: runner()(*item))
     if callable(item) and not isinstance(item, torch.Tensor):
         return Call(f"call {getattr(item, '__qualname__', type(item).__name__)}", item)
     raise UsageError(

@@ -69,9 +69,9 @@ def compiled_so_far() -> int:
     return int(_counters().get("stats", {}).get("unique_graphs", 0))
 
 
-def counters_text() -> str:
-    """Dynamo's counters as one line, for an error that says what was counted."""
-    return str({group: dict(values) for group, values in _counters().items()})
+def cpp_builds() -> int:
+    """How often this process has run the C++ compiler for Inductor since the first meter."""
+    return _builds.count
 
 
 def _counters() -> Mapping[str, Mapping[str, int]]:

@@ -114,7 +114,8 @@ def _places(found: Holdings, trees: Trees, scratch: Path) -> tuple[Places, tuple
         return live.places, live.notes
     folders = tuple(trees.folders())
     root = folders[0][1] if folders else scratch
-    return Places(root, (*folders, ("megacache", scratch / "megacache"))), ()
+    mega = (("megacache", scratch / "megacache"),) if trees.mega else ()
+    return Places(root, (*folders, *mega)), ()
 
 
 def _write_mega(found: Holdings, places: Places, trees: Trees) -> int:

@@ -22,6 +22,7 @@ from cachesvc.repository.repository import Repository
 from cachesvc.runtime import counters, directories, megacache
 from cachesvc.runtime.calls import Call, example_calls, timed
 from cachesvc.runtime.context import read_context
+from cachesvc.runtime.headers import spare_headers
 from cachesvc.start.bundles import again_if_moved, find
 from cachesvc.start.settings import StoreLike, is_disabled, open_repository
 from cachesvc.start.transfer import Holdings, Progress, quiet, seed
@@ -56,6 +57,16 @@ def warm_start(
     return attempt.prove(inputs, calls)
 
 
+def observe(model: Any, *, calls: Iterable[Any]) -> Report:
+    """Makes the calls with whatever directories are in effect, and reports what was counted.
+
+    Nothing is pulled: this is how a start without this library looks from inside.
+    """
+    attempt = _Attempt(model=model, label=None, progress=quiet)
+    attempt.locate()
+    return attempt.prove(None, calls)
+
+
 @dataclass
 class _Attempt:
     """One warm start under way; each step leaves what it found, also when a later one fails."""
@@ -76,11 +87,8 @@ class _Attempt:
         """Everything before the first call. Whatever goes wrong becomes a note."""
         try:
             with self._stage("identify"):
-                environment = read_environment()
-                self.late = directories.is_late()
-                self.live = directories.current(environment.digest)
-                self.notes.extend(self.live.notes)
-                directories.use(self.live)
+                self.notes.extend(self.locate().notes)
+                directories.use(self._live())
             repository = open_repository(store, trust)
             self.store = repository.store.url
             again_if_moved(lambda: self._bring(repository, self._live()))
@@ -88,6 +96,12 @@ class _Attempt:
             self.notes.append(str(error))
         except Exception as error:  # serving must start, whatever this library gets wrong
             self.notes.append(f"internal error, please report it: {type(error).__name__}: {error}")
+
+    def locate(self) -> Live:
+        """Finds the live directory in effect."""
+        self.late = directories.is_late()
+        self.live = directories.current(read_environment().digest)
+        return self.live
 
     def _live(self) -> Live:
         assert self.live is not None  # noqa: S101 - set by the stage before
@@ -110,6 +124,8 @@ class _Attempt:
             wanted=lambda unit: unit.section != "megacache" or not directory_tier,
             progress=self.progress,
         )
+        if any(unit.section == "inductor" for unit in found.units.values()):
+            spare_headers()
         self.stages += [("pull", self.transfer.pull_s), ("seed", self.transfer.seed_s)]
         self.notes.extend(f"left out: {text}" for text in self.transfer.left_out)
         self.notes.extend(_context_notes(found.newest))
