@@ -25,13 +25,27 @@ if TYPE_CHECKING:
     from cachesvc.core.errors import TccacheError as TccacheError
     from cachesvc.core.errors import UntrustedError as UntrustedError
     from cachesvc.core.errors import UsageError as UsageError
+    from cachesvc.core.measure import Arm as Arm
+    from cachesvc.core.measure import Measurement as Measurement
+    from cachesvc.core.measure import Sample as Sample
+    from cachesvc.core.measure import Spread as Spread
     from cachesvc.core.report import Counts as Counts
     from cachesvc.core.report import Report as Report
     from cachesvc.core.report import Transfer as Transfer
     from cachesvc.core.report import Verdict as Verdict
     from cachesvc.local.host import read_environment as read_environment
+    from cachesvc.runtime.workloads import Workload as Workload
+    from cachesvc.start.inspect import Detail as Detail
+    from cachesvc.start.inspect import Listing as Listing
+    from cachesvc.start.inspect import Removal as Removal
+    from cachesvc.start.inspect import Verification as Verification
+    from cachesvc.start.inspect import list_bundles as list_bundles
+    from cachesvc.start.inspect import remove as remove
+    from cachesvc.start.inspect import show as show
+    from cachesvc.start.inspect import verify as verify
     from cachesvc.start.lookup import Found as Found
     from cachesvc.start.lookup import lookup as lookup
+    from cachesvc.start.measure import demo as demo
     from cachesvc.start.pull import Pulled as Pulled
     from cachesvc.start.pull import pull as pull
     from cachesvc.start.push import Pushed as Pushed
@@ -50,9 +64,22 @@ _PLACES = {
         "UntrustedError",
         "UsageError",
     ),
+    "core.measure": ("Arm", "Measurement", "Sample", "Spread"),
     "core.report": ("Counts", "Report", "Transfer", "Verdict"),
     "local.host": ("read_environment",),
+    "runtime.workloads": ("Workload",),
+    "start.inspect": (
+        "Detail",
+        "Listing",
+        "Removal",
+        "Verification",
+        "list_bundles",
+        "remove",
+        "show",
+        "verify",
+    ),
     "start.lookup": ("Found", "lookup"),
+    "start.measure": ("demo",),
     "start.pull": ("Pulled", "pull"),
     "start.push": ("Pushed", "push"),
     "start.warm_start": ("warm_start",),

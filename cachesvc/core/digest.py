@@ -7,7 +7,7 @@ import json
 import re
 from typing import BinaryIO, TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20

@@ -114,7 +114,9 @@ class Fields:
         values = self._take(name, list, [])
         for index, value in enumerate(values):
             if not isinstance(value, str) or (pattern and not pattern.fullmatch(value)):
-                self.issues.add(f"{self.at(name)}[{index}]", f"{value!r:.80} has not the form asked")
+                self.issues.add(
+                    f"{self.at(name)}[{index}]", f"{value!r:.80} has not the form asked"
+                )
         return tuple(value for value in values if isinstance(value, str))
 
     def mapping(self, name: str) -> dict[str, str]:

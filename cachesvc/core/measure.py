@@ -113,6 +113,10 @@ class Measurement:
         """How many times longer the first call of one arm takes than that of another, medians."""
         return self.arm(slow).first_call_s.median / self.arm(fast).first_call_s.median
 
+    def startup_ratio(self, slow: str, fast: str) -> float:
+        """The same from the start of the process."""
+        return self.arm(slow).startup_s.median / self.arm(fast).startup_s.median
+
 
 def arms_of(samples: Iterable[Sample]) -> tuple[Arm, ...]:
     """The samples by arm, in the order in which the arms first came."""

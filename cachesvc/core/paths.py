@@ -13,7 +13,9 @@ MAX_PATH_BYTES = 1024
 # A part that starts with a dot is never packed (temporary and hidden files), so "." and ".." and
 # this library's own records in a live directory are all refused by one rule.
 _PLAIN = re.compile(
-    r"(?:%s)(?:/[A-Za-z0-9_~+=@,%%-][A-Za-z0-9._~+=@,%%-]{0,254}){1,32}" % "|".join(SECTIONS),
+    r"(?:{})(?:/[A-Za-z0-9_~+=@,%-][A-Za-z0-9._~+=@,%-]{{0,254}}){{1,32}}".format(
+        "|".join(SECTIONS)
+    ),
     re.ASCII,
 )
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")

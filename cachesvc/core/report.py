@@ -222,16 +222,13 @@ def _meaning(counts: Counts) -> Iterator[str]:
     if counts.compiled:
         yield f"{counts.compiled} graphs were compiled here: publish this start to have them cached"
     if counts.graph_bypasses:
-        yield f"{counts.graph_bypasses} graphs cannot be cached by Inductor; each start compiles them"
+        yield f"Inductor cannot cache {counts.graph_bypasses} graphs; each start compiles them"
     if counts.generated > counts.graph_misses + counts.graph_bypasses:
         yield "Inductor compiled without asking its cache: a setting or flag switches the cache off"
     if counts.autograd_bypasses:
-        yield (
-            f"{counts.autograd_bypasses} graphs cannot be cached by AOTAutograd; each start traces"
-            " them again"
-        )
+        yield f"AOTAutograd cannot cache {counts.autograd_bypasses} graphs; each start traces them"
     if counts.autograd_misses and not counts.graph_misses:
-        yield f"{counts.autograd_misses} graphs were traced again: AOTAutograd had no entry for them"
+        yield f"AOTAutograd had no entry for {counts.autograd_misses} graphs and traced them again"
     if counts.native_builds and not counts.compiled:
         yield (
             f"native code was built {counts.native_builds} times though the caches hit: the bundle"
@@ -242,7 +239,7 @@ def _meaning(counts: Counts) -> Iterator[str]:
     if counts.graph_breaks:
         yield f"{counts.graph_breaks} graph breaks split the model; each part is its own graph"
     if counts.unread:
-        yield f"this torch does not have the counters {', '.join(counts.unread)}: warmth is not proven"
+        yield f"this torch lacks the counters {', '.join(counts.unread)}: warmth is not proven"
 
 
 def _counts_json(counts: Counts) -> dict[str, Json]:

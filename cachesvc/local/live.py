@@ -82,7 +82,7 @@ def _with_triton(places: Places, environ: Mapping[str, str]) -> Places:
 
 
 def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, tuple[str, ...]]:
-    passed_over = []
+    passed_over: list[str] = []
     for home, chosen_by in _homes(environ):
         root = home / "live" / environment[:16]
         reason = _unusable(root)
@@ -131,7 +131,9 @@ def _unusable(root: Path) -> str | None:
         with tempfile.TemporaryFile(dir=root):
             pass
         if os.statvfs(root).f_flag & os.ST_NOEXEC:
-            return "its file system is mounted noexec, and compiled libraries must be loaded from it"
+            return (
+                "its file system is mounted noexec, and compiled libraries must be loaded from it"
+            )
     except OSError as error:
         return error.strerror or str(error)
     return None

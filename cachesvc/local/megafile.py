@@ -50,7 +50,7 @@ class Artifact(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Artifact:
         """The artifact in an entry's bytes; IntegrityError if they are something else."""
-        header, newline, content = data[:_MAX_HEADER].partition(b"\n")
+        header, newline, _content = data[:_MAX_HEADER].partition(b"\n")
         if header.startswith(_MAGIC) and newline:
             try:
                 fields = json.loads(header[len(_MAGIC) :])

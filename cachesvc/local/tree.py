@@ -15,7 +15,6 @@ from cachesvc.local.group import children, relocate
 from cachesvc.local.layout import entry_parts, is_group, is_temporary, unit_key
 from cachesvc.local.megafile import Artifact
 
-
 _KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
 
 

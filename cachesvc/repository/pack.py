@@ -146,16 +146,17 @@ def read_pack(
     missing = dict(wanted)
     decoder = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
     try:
-        with (
-            decoder.stream_reader(source, closefd=False) as stream,
-            tarfile.open(fileobj=_Bounded(stream, pack.unpacked, where), mode="r|") as tar,
-        ):
-            for member in tar:
-                entry = missing.pop(member.name, None)
-                if entry is not None:
-                    yield entry, VerifiedStream(entry, _content(tar, member, entry, where))
-                elif member.name in wanted or not member.isreg():
-                    raise IntegrityError(f"{where} holds {member.name!r:.120} twice or not as a file")
+        with decoder.stream_reader(source, closefd=False) as stream:
+            bounded = cast(BinaryIO, _Bounded(stream, pack.unpacked, where))
+            with tarfile.open(fileobj=bounded, mode="r|") as tar:
+                for member in tar:
+                    entry = missing.pop(member.name, None)
+                    if entry is not None:
+                        yield entry, VerifiedStream(entry, _content(tar, member, entry, where))
+                    elif member.name in wanted or not member.isreg():
+                        raise IntegrityError(
+                            f"{where} holds {member.name!r:.120} twice or not as a file"
+                        )
     except (tarfile.TarError, zstandard.ZstdError, EOFError, UnicodeDecodeError) as error:
         raise IntegrityError(f"{where} is not a pack: {error}") from None
     if missing:

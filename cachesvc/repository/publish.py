@@ -167,9 +167,7 @@ def _manifest(
     covered = {text for segment in absorbed for text in segment.manifest.coverage}
     tags = {tag for segment in absorbed for tag in segment.manifest.tags}
     proofs = [segment.manifest.proof for segment in absorbed if segment.manifest.proof]
-    older = {
-        name for segment in absorbed for name in (segment.name, *segment.manifest.supersedes)
-    }
+    older = {name for segment in absorbed for name in (segment.name, *segment.manifest.supersedes)}
     return Manifest(
         address=facts.address,
         environment=facts.environment,

@@ -57,8 +57,8 @@ class Repository:
         """The bundle at this address, or None."""
         return next(iter(bundles(self.store.list(address.prefix))), None)
 
-    def read(self, bundle: Bundle) -> Reading:
-        """The manifests of a listed bundle, verified; superseded segments are left out.
+    def read(self, bundle: Bundle, *, superseded: bool = False) -> Reading:
+        """The manifests of a listed bundle, verified; superseded segments only if asked for.
 
         A segment whose manifest is not what its name says, or says another address, is refused:
         it is named, not used, and counts for nothing.
@@ -68,7 +68,8 @@ class Repository:
             results = list(pool.map(lambda name: self._segment(bundle.address, name), names))
         segments = [item for item in results if isinstance(item, Segment)]
         refused = [item for item in results if isinstance(item, Refused)]
-        return Reading(bundle.address, live(segments), tuple(refused))
+        chosen = tuple(segments) if superseded else live(segments)
+        return Reading(bundle.address, chosen, tuple(refused))
 
     def manifest_bytes(self, address: Address, segment: str) -> bytes | None:
         """A manifest's exact bytes as they lie in the store, or None."""

@@ -14,7 +14,9 @@ from cachesvc.core.components import Components
 
 # Variables that say where things lie, how much is printed or how many workers compile; and the
 # host's: none changes what is compiled.
-_FLAG = re.compile(r"(TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|INDUCTOR|TRITON)_\w+|TORCHINDUCTOR\w+")
+_FLAG = re.compile(
+    r"(TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|INDUCTOR|TRITON)_\w+|TORCHINDUCTOR\w+"
+)
 _SILENT = re.compile(
     r".*(_DIR|_PATH|_HOME|_LOGS?|_TRACE|_LOGLEVEL|_VERBOSE|_THREADS|_ALLOC_CONF|_PID|_CACHE)$"
 )

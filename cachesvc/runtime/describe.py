@@ -70,7 +70,8 @@ def _compound(value: Any, depth: int) -> Json:
         items = list(value.items())[:_MAX_ITEMS]
         return [[describe(key, depth - 1), describe(item, depth - 1)] for key, item in items]
     if isinstance(value, set | frozenset):
-        return sorted(str(describe(item, depth - 1)) for item in value)
+        texts: list[Json] = [str(describe(item, depth - 1)) for item in value]
+        return sorted(texts, key=str)
     if isinstance(value, list | tuple):
         return [describe(item, depth - 1) for item in value[:_MAX_ITEMS]]
     if isinstance(value, type):

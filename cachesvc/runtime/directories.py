@@ -17,9 +17,7 @@ def current(environment: str) -> Live:
     Before the first compile the variables are the user's, or what `use` has set; afterwards torch
     has set them itself to the directories in effect, which cannot be left any more.
     """
-    user = {
-        name: value for name, value in os.environ.items() if _set_here.get(name) != value
-    }
+    user = {name: value for name, value in os.environ.items() if _set_here.get(name) != value}
     if is_late():
         return live_directory(environment, os.environ)
     return live_directory(environment, user)

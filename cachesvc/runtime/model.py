@@ -102,5 +102,15 @@ def _attributes(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Json]
 def _is_machinery(name: str) -> bool:
     """Whether an attribute is nn.Module's own bookkeeping."""
     return name in torch.nn.Module.__annotations__ or name.startswith(
-        ("_is_torch_compile", "_torchdynamo", "_parameters", "_buffers", "_modules", "_non_persistent", "_backward", "_forward", "_load")
+        (
+            "_is_torch_compile",
+            "_torchdynamo",
+            "_parameters",
+            "_buffers",
+            "_modules",
+            "_non_persistent",
+            "_backward",
+            "_forward",
+            "_load",
+        )
     )

@@ -34,7 +34,9 @@ def _compiled_digest(code: object) -> str:
 def _codes(value: object) -> list[types.CodeType]:
     if isinstance(value, type):
         members = (value.__dict__[name] for name in sorted(value.__dict__))
-        return [code for member in members for code in _codes(member) if not isinstance(member, type)]
+        return [
+            code for member in members for code in _codes(member) if not isinstance(member, type)
+        ]
     function = inspect.unwrap(value) if callable(value) else value
     code = getattr(function, "__code__", None)
     return [code] if isinstance(code, types.CodeType) else []

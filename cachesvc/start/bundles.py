@@ -60,9 +60,7 @@ def _of_model(bundles: Iterable[Bundle], digest: str) -> tuple[Bundle, ...]:
     return () if best is None else (best,)
 
 
-def _environment(
-    environment: EnvironmentLike | None, listed: Iterable[Bundle]
-) -> tuple[str, bool]:
+def _environment(environment: EnvironmentLike | None, listed: Iterable[Bundle]) -> tuple[str, bool]:
     if isinstance(environment, str) and _DIGITS.fullmatch(environment):
         known = {bundle.address.environment for bundle in listed}
         digest = check_environment(environment, known)

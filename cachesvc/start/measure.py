@@ -19,7 +19,7 @@ from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
 from cachesvc.start.sample import SampleSpec, spec_text
-from cachesvc.start.settings import StoreLike, open_repository
+from cachesvc.start.settings import open_repository
 from cachesvc.start.transfer import Progress, quiet
 
 EXPECTED = {"eager": Verdict.EAGER, "cold": Verdict.COLD, "warm": Verdict.WARM}
@@ -96,8 +96,8 @@ class _Bench:
         report = outcome["report"]
         if report["verdict"] != EXPECTED[arm].value:
             raise TccacheError(
-                f"the {arm} arm turned out {report['verdict']}, so its seconds would be mislabelled:"
-                f" {outcome['summary']}"
+                f"the {arm} arm turned out {report['verdict']}, so its seconds would carry a wrong"
+                f" label: {outcome['summary']}"
             )
         return Sample(
             arm=arm,
@@ -123,7 +123,7 @@ def run_sample(spec: SampleSpec, home: Path) -> dict[str, Any]:
     spec_file, result_file = home / "spec.json", home / "result.json"
     spec_file.write_text(spec_text(replace(spec, spawned=time.monotonic())))
     command = [sys.executable, "-m", "cachesvc.start.sample", str(spec_file), str(result_file)]
-    done = subprocess.run(  # noqa: S603 - this interpreter, this package
+    done = subprocess.run(
         command,
         env=_environment(home, cold=spec.arm == "cold"),
         cwd=home if spec.target.startswith("demo:") else None,

@@ -19,7 +19,7 @@ from cachesvc.repository.repository import Repository
 from cachesvc.start.bundles import again_if_moved, find
 from cachesvc.start.settings import StoreLike, directory, open_repository
 from cachesvc.start.target import EnvironmentLike
-from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
+from cachesvc.start.transfer import Holdings, Progress, quiet, seed
 from cachesvc.start.trees import PathLike, Trees
 
 
@@ -83,9 +83,7 @@ def _shown(model: Any) -> str:
     return model if isinstance(model, str) else type(model).__name__
 
 
-def _bring(
-    repository: Repository, found: Holdings, trees: Trees, progress: Progress
-) -> Pulled:
+def _bring(repository: Repository, found: Holdings, trees: Trees, progress: Progress) -> Pulled:
     refused = tuple(item.reason for item in found.refused)
     if not found.units:
         if refused:

@@ -137,9 +137,7 @@ def _difference(torch: Any, output: Any, reference: Path, write: bool) -> float 
 def _publish(spec: SampleSpec, model: Any, workload: Workload, report: Report) -> dict[str, Json]:
     from cachesvc.start.push import push
 
-    pushed = push(
-        model, store=spec.store, trust=spec.trust, label=workload.name, report=report
-    )
+    pushed = push(model, store=spec.store, trust=spec.trust, label=workload.name, report=report)
     return {
         "segment": pushed.publication.segment,
         "pack_bytes": pushed.publication.pack_bytes,

@@ -89,7 +89,9 @@ def seed(
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
         cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})
         if len(cover.units) < len(plan.missing):
-            raise IntegrityError("a unit that a manifest lists is in no pack: push the bundle again")
+            raise IntegrityError(
+                "a unit that a manifest lists is in no pack: push the bundle again"
+            )
         size = sum(segment.manifest.pack.size for segment, _ in cover.parts)
         for segment, units in cover.parts:
             progress(f"pull {segment.name[:12]} ({segment.manifest.pack.size / 1e6:.1f} MB)")
@@ -109,9 +111,7 @@ def seed(
     )
 
 
-def _stage(
-    repository: Repository, segment: Segment, units: Sequence[Unit], seeder: Seeder
-) -> None:
+def _stage(repository: Repository, segment: Segment, units: Sequence[Unit], seeder: Seeder) -> None:
     entries = [entry for unit in units for entry in unit.entries]
     with tempfile.TemporaryDirectory(prefix="tccache-pull-") as folder:
         pack = Path(folder) / "pack"

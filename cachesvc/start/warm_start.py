@@ -114,7 +114,9 @@ class _Attempt:
         if not found.units:
             self.notes.append(f"the store has nothing for this model here: {repository.store.url}")
             return
-        directory_tier = any(unit.section in ("inductor", "triton") for unit in found.units.values())
+        directory_tier = any(
+            unit.section in ("inductor", "triton") for unit in found.units.values()
+        )
         self.tier = "directories" if directory_tier else "megacache"
         self.transfer = seed(
             repository,

@@ -1,0 +1,230 @@
+"""What is in a store: list, show, remove, verify."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cachesvc.core.errors import BundleNotFound, IntegrityError
+from cachesvc.core.manifest import Manifest, Proof, Unit
+from cachesvc.core.merge import Segment, merge
+from cachesvc.repository.listing import Bundle
+from cachesvc.repository.repository import Reading, Repository
+from cachesvc.start.bundles import matching
+from cachesvc.start.settings import StoreLike, open_repository
+from cachesvc.start.transfer import Progress, quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One bundle as `ls` shows it: sizes are bytes in the store, time is by the store's clock."""
+
+    name: str
+    model: str
+    environment: str
+    segments: int
+    bytes: int
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDetail:
+    """One live segment of a bundle."""
+
+    name: str
+    created: str
+    units: int
+    pack_bytes: int
+    unpacked_bytes: int
+    supersedes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One bundle, read: the union of its live segments."""
+
+    listing: Listing
+    environment: dict[str, str]
+    model: dict[str, str]
+    segments: tuple[SegmentDetail, ...]
+    sections: dict[str, tuple[int, int, int]]
+    """Units, files and bytes of each section."""
+    requirements: tuple[str, ...]
+    coverage: tuple[str, ...]
+    tags: tuple[str, ...]
+    proof: Proof | None
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What `remove` deleted, or would delete."""
+
+    bundles: tuple[Listing, ...]
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was checked, and every problem found; orphans are objects that no manifest names."""
+
+    bundles: int
+    segments: int
+    entries: int
+    bytes: int
+    problems: tuple[str, ...]
+    orphans: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def list_bundles(
+    name: str | None = None, *, store: StoreLike | None = None, trust: str | None = None
+) -> tuple[Listing, ...]:
+    """All bundles of a store, or those that a name or model digest means. Reads no manifest."""
+    repository = open_repository(store, trust)
+    found = repository.bundles() if name is None else matching(repository, name)
+    return tuple(_listing(bundle) for bundle in found)
+
+
+def show(
+    bundle: str, *, store: StoreLike | None = None, trust: str | None = None
+) -> tuple[Detail, ...]:
+    """The bundles that a name, digest or address means, read. Raises BundleNotFound for none."""
+    repository = open_repository(store, trust)
+    return tuple(_detail(item, repository.read(item)) for item in _required(repository, bundle))
+
+
+def remove(
+    bundle: str,
+    *,
+    store: StoreLike | None = None,
+    trust: str | None = None,
+    dry_run: bool = False,
+) -> Removal:
+    """Deletes bundles: manifests first, so that no reader finds one without its pack for long.
+
+    A push that merges at the same moment may bring the units back. Raises BundleNotFound if
+    nothing is meant.
+    """
+    repository = open_repository(store, trust)
+    found = _required(repository, bundle)
+    objects = [stat for item in found for stat in item.objects]
+    if not dry_run:
+        for stat in sorted(objects, key=lambda stat: not stat.key.endswith(".json")):
+            repository.store.delete(stat.key)
+    return Removal(tuple(map(_listing, found)), len(objects), sum(stat.size for stat in objects))
+
+
+def verify(
+    bundle: str | None = None,
+    *,
+    store: StoreLike | None = None,
+    trust: str | None = None,
+    progress: Progress = quiet,
+) -> Verification:
+    """Checks every manifest, pack and entry of a store, or of the bundles meant, by its digest.
+
+    Problems are named in the result, not raised; superseded segments are checked too.
+    """
+    repository = open_repository(store, trust)
+    found = repository.bundles() if bundle is None else _required(repository, bundle)
+    problems: list[str] = []
+    segments: list[Segment] = []
+    for item in found:
+        reading = repository.read(item, superseded=True)
+        problems.extend(refused.reason for refused in reading.refused)
+        segments.extend(reading.segments)
+    entries = 0
+    for segment in segments:
+        progress(f"verify {segment.manifest.address} {segment.name[:12]}")
+        try:
+            entries += _verify_pack(repository, segment)
+        except IntegrityError as error:
+            problems.append(str(error))
+    return Verification(
+        bundles=len(found),
+        segments=len(segments),
+        entries=entries,
+        bytes=sum(segment.manifest.pack.size for segment in segments),
+        problems=tuple(problems),
+        orphans=tuple(stat.key for item in found for stat in item.orphans),
+    )
+
+
+def _verify_pack(repository: Repository, segment: Segment) -> int:
+    """Reads the whole pack; how many entries it has."""
+    wanted = [entry for unit in segment.manifest.units for entry in unit.entries]
+    with tempfile.TemporaryDirectory(prefix="tccache-verify-") as folder:
+        pack = Path(folder) / "pack"
+        repository.fetch(segment, pack)
+        for _, stream in repository.entries(segment, pack, wanted):
+            while stream.read(1 << 20):
+                pass
+    return len(wanted)
+
+
+def _required(repository: Repository, text: str) -> tuple[Bundle, ...]:
+    found = matching(repository, text)
+    if not found:
+        raise BundleNotFound(
+            f"no bundle {text} in {repository.store.url}: `tccache ls` shows what is there"
+        )
+    return found
+
+
+def _listing(bundle: Bundle) -> Listing:
+    address = bundle.address
+    return Listing(
+        name=address.name,
+        model=address.model,
+        environment=address.environment,
+        segments=len(bundle.segments),
+        bytes=bundle.size,
+        modified=bundle.modified,
+    )
+
+
+def _detail(bundle: Bundle, reading: Reading) -> Detail:
+    manifests = [segment.manifest for segment in reading.segments]
+    units = merge(unit for segment in reading.segments for unit in segment.units).values()
+    newest: Manifest | None = manifests[-1] if manifests else None
+    return Detail(
+        listing=_listing(bundle),
+        environment=dict(newest.environment) if newest else {},
+        model=dict(newest.model) if newest else {},
+        segments=tuple(map(_segment_detail, reading.segments)),
+        sections=dict(_sections(units)),
+        requirements=tuple(sorted({str(need) for unit in units for need in unit.requires})),
+        coverage=tuple(sorted({text for m in manifests for text in m.coverage})),
+        tags=tuple(sorted({tag for m in manifests for tag in m.tags})),
+        proof=newest.proof if newest else None,
+        refused=tuple(item.reason for item in reading.refused),
+    )
+
+
+def _segment_detail(segment: Segment) -> SegmentDetail:
+    manifest = segment.manifest
+    return SegmentDetail(
+        name=segment.name,
+        created=manifest.created,
+        units=len(manifest.units),
+        pack_bytes=manifest.pack.size,
+        unpacked_bytes=manifest.size,
+        supersedes=len(manifest.supersedes),
+    )
+
+
+def _sections(units: Iterable[Unit]) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    by_section: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_section.setdefault(unit.section, []).append(unit)
+    for section, group in sorted(by_section.items()):
+        files = sum(len(unit.entries) for unit in group)
+        yield section, (len(group), files, sum(unit.size for unit in group))

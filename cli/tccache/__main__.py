@@ -1,0 +1,5 @@
+"""`python -m tccache`."""
+
+from tccache.main import entry
+
+entry()

@@ -1,0 +1,73 @@
+"""tccache demo: cold start, publication, warm start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import cachesvc
+from tccache.output import Output, common, size, store_options, table
+
+
+@click.command()
+@click.argument("target", default="demo:gpt")
+@store_options
+@click.option("--runs", type=click.IntRange(1, 100), default=1, help="Samples per arm.  [1]")
+@common("demo")
+def demo(out: Output, target: str, runs: int, **options: Any) -> None:
+    """Start TARGET cold, publish what the compiler made, start it warm elsewhere, and compare.
+
+    TARGET is demo:gpt, or module:function giving a cachesvc.Workload. Each start is a fresh
+    process with directories of its own. Without --store a temporary local store is used.
+
+    \b
+    Example:
+      tccache demo --runs 3
+    """
+    with out.progress() as progress:
+        done = cachesvc.demo(target, runs=runs, progress=progress, **options)
+    out.result(
+        {
+            "workload": done.workload,
+            "runs": done.runs,
+            "store": done.store,
+            "environment": done.environment,
+            "pack_bytes": done.pack_bytes,
+            "arms": {arm.name: arm.to_json() for arm in done.arms},
+            "ratios": {
+                "cold_over_warm": {
+                    "first_call": done.ratio("cold", "warm"),
+                    "startup": done.startup_ratio("cold", "warm"),
+                }
+            },
+        },
+        _text(done),
+    )
+
+
+def _text(done: cachesvc.Measurement) -> str:
+    rows = [
+        (
+            arm.name,
+            str(arm.first_call_s),
+            str(arm.startup_s),
+            arm.verdict.value,
+            str(max(sample.compiled for sample in arm.samples)),
+            str(max(sample.native_builds for sample in arm.samples)),
+        )
+        for arm in done.arms
+    ]
+    header = ("start", "first call", "process to result", "verdict", "compiled", "native builds")
+    samples = "one sample per arm" if done.runs == 1 else f"{done.runs} samples per arm, medians"
+    return "\n".join(
+        (
+            f"{done.workload} through {done.store}: {size(done.pack_bytes)} published, {samples}",
+            "",
+            table(header, rows),
+            "",
+            f"warm over cold: first call {done.ratio('cold', 'warm'):.1f} times faster,"
+            f" process to result {done.startup_ratio('cold', 'warm'):.1f} times",
+            *(f"  {arm.name}: {arm.samples[0].summary.splitlines()[0]}" for arm in done.arms),
+        )
+    )

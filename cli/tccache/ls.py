@@ -1,0 +1,55 @@
+"""tccache ls: the bundles of a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import cachesvc
+from tccache.output import Output, common, size, store_options, table
+
+
+@click.command()
+@click.argument("model", required=False)
+@store_options
+@common("ls")
+def ls(out: Output, model: str | None, **options: Any) -> None:
+    """List the bundles of a store, or those of MODEL.
+
+    \b
+    Example:
+      tccache ls --store s3://ml-cache/prod --trust store
+    """
+    found = cachesvc.list_bundles(model, **options)
+    out.result({"bundles": [listing_json(item) for item in found]}, listing_text(found))
+
+
+def listing_json(item: cachesvc.Listing) -> dict[str, Any]:
+    """One bundle as JSON values."""
+    return {
+        "name": item.name,
+        "model": item.model,
+        "environment": item.environment,
+        "segments": item.segments,
+        "bytes": item.bytes,
+        "modified": item.modified.isoformat(),
+    }
+
+
+def listing_text(found: tuple[cachesvc.Listing, ...]) -> str:
+    """The bundles as a table."""
+    if not found:
+        return "no bundles"
+    rows = (
+        (
+            item.name,
+            item.model[:12],
+            item.environment[:12],
+            str(item.segments),
+            size(item.bytes),
+            item.modified.strftime("%Y-%m-%d %H:%M:%S"),
+        )
+        for item in found
+    )
+    return table(("name", "model", "environment", "segments", "size", "modified (UTC)"), rows)

@@ -1,0 +1,64 @@
+"""tccache pull: from a store into cache directories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import cachesvc
+from tccache.output import Output, common, size, store_options, tree_options
+
+
+@click.command()
+@click.argument("model")
+@store_options
+@tree_options
+@click.option("--require", is_flag=True, help="Exit 3 if there is nothing to pull.")
+@common("pull")
+def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None:
+    """Bring what the store holds for MODEL (a name or a model digest) to this machine.
+
+    Without directories the live directory is seeded. Nothing is overwritten. Finding nothing is
+    not an error: a cold start is a normal day.
+
+    \b
+    Example:
+      tccache pull llama-prod --store s3://ml-cache/prod --trust store
+    """
+    with out.progress() as progress:
+        pulled = cachesvc.pull(model, extra=extra, progress=progress, **options)
+    transfer = pulled.transfer
+    out.warn((*pulled.notes, *transfer.left_out))
+    out.result(
+        {
+            "found": pulled.found,
+            "bundles": list(pulled.bundles),
+            "packs": transfer.packs,
+            "bytes": transfer.bytes,
+            "seeded": transfer.seeded,
+            "in_place": transfer.in_place,
+            "kept": transfer.kept,
+            "left_out": list(transfer.left_out),
+            "artifacts": pulled.artifacts,
+            "directories": dict(pulled.directories),
+            "pull_s": transfer.pull_s,
+            "seed_s": transfer.seed_s,
+            "notes": list(pulled.notes),
+        },
+        _text(model, pulled),
+    )
+
+
+def _text(model: str, pulled: cachesvc.Pulled) -> str:
+    if not pulled.found:
+        return f"{model}: nothing in the store for this environment; the next start is cold"
+    transfer = pulled.transfer
+    kept = f", {transfer.kept} of this machine's own kept" if transfer.kept else ""
+    seconds = transfer.pull_s + transfer.seed_s
+    lines = [
+        f"{model}: {transfer.seeded} units seeded, {transfer.in_place} in place{kept};"
+        f" {size(transfer.bytes)} in {seconds:.2f} s",
+        *(f"  {prefix}: {folder}" for prefix, folder in pulled.directories),
+    ]
+    return "\n".join(lines)
