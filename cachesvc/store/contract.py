@@ -1,4 +1,4 @@
-"""What a store is. The public verbs check and translate; a driver is six short hooks.
+"""What a store is. The public verbs check and translate; a driver is five short hooks.
 
 A key is one or more parts joined by `/`; a part is 1 to 255 of the characters A-Z a-z 0-9 . _ -
 and does not start with a dot. Keys are flat: `a` and `a/b` may both exist only where the driver
@@ -8,6 +8,7 @@ can hold both, so callers never use one as the prefix of another.
 from __future__ import annotations
 
 import io
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from cachesvc.core.errors import IntegrityError, UsageError
+from cachesvc.core.errors import UsageError
+from cachesvc.store.streams import Source, Target
 
 KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})*")
 
@@ -61,13 +63,14 @@ class Store(ABC):
 
         A reader MUST see no object or all of one object that was put, never a part or a mixture;
         a connection that breaks half-way MUST raise StoreError. Raises IntegrityError, having
-        written at most `limit` bytes, if the object is larger than that.
+        written at most `limit` bytes, if the object is larger than that. What `target` holds after
+        an error is undefined; a fetch that is retried begins again only in a target that can seek.
         """
-        return self._fetch(_checked(key), _Limited(target, limit, f"{key} in {self.url}"))
+        return self._fetch(_checked(key), Target(target, limit, self._at(key)))
 
     def put(self, key: str, data: bytes) -> None:
         """Writes a small object; see `put_file`."""
-        self._put(_checked(key), io.BytesIO(data), len(data))
+        self._put(_checked(key), Source(io.BytesIO(data), len(data), self._at(key)))
 
     def put_file(self, key: str, path: Path) -> None:
         """Writes the file at `path` as an object, all of it or nothing.
@@ -76,11 +79,9 @@ class Store(ABC):
         that exists MAY replace it by equal bytes or leave it. Calling it again MUST be harmless.
         After it returns, every reader MUST see the object, by `fetch` and by `list`.
         """
-        with open(path, "rb") as source:
-            source.seek(0, io.SEEK_END)
-            size = source.tell()
-            source.seek(0)
-            self._put(_checked(key), source, size)
+        _checked(key)
+        with open(path, "rb") as file:
+            self._put(key, Source(file, os.fstat(file.fileno()).st_size, self._at(key)))
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
         """All objects whose key starts with `prefix`, in order of key.
@@ -106,11 +107,15 @@ class Store(ABC):
         """Returns if the store can be listed; else raises what the first use would raise."""
         next(iter(self._list("")), None)
 
-    @abstractmethod
-    def _fetch(self, key: str, target: BinaryIO) -> int | None: ...
+    def _at(self, key: str) -> str:
+        return f"{key} in {self.url}"
 
     @abstractmethod
-    def _put(self, key: str, source: BinaryIO, size: int) -> None: ...
+    def _fetch(self, key: str, target: Target) -> int | None:
+        """Gives the object's size and bytes to `target.receive`, once; None if there is none."""
+
+    @abstractmethod
+    def _put(self, key: str, source: Source) -> None: ...
 
     @abstractmethod
     def _list(self, prefix: str) -> Iterator[Stat]: ...
@@ -126,22 +131,3 @@ def _checked(key: str) -> str:
     if not KEY.fullmatch(key):
         raise UsageError(f"{key!r} is not a store key")
     return key
-
-
-class _Limited(io.RawIOBase):
-    """Passes writes on until more than `limit` bytes have come."""
-
-    def __init__(self, target: BinaryIO, limit: int, what: str) -> None:
-        self._target = target
-        self._left = limit
-        self._limit = limit
-        self._what = what
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        if len(data) > self._left:
-            raise IntegrityError(f"{self._what} is larger than the {self._limit} bytes allowed")
-        self._left -= len(data)
-        return self._target.write(data)
