@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,10 +57,25 @@ def holdings(repository: Repository, bundles: Iterable[Bundle], *, foreign: bool
     readings = tuple(repository.read(bundle) for bundle in bundles)
     units = [unit for reading in readings for segment in reading.segments for unit in segment.units]
     host = capabilities(units, foreign=foreign)
-    unfit = {unit.key: host.unmet(unit.requires) for unit in units}
-    left_out = tuple(f"{key}: {unmet[0]}" for key, unmet in sorted(unfit.items()) if unmet)
-    fitting = merge(unit for unit in units if not host.unmet(unit.requires))
-    return Holdings(readings, fitting, tuple(t for t in left_out if t.split(":")[0] not in fitting))
+    fitting: list[Unit] = []
+    unfit: dict[str, list[str]] = {}
+    for unit in units:
+        unmet = host.unmet(unit.requires) if unit.requires else ()
+        if unmet:
+            unfit.setdefault(str(unmet[0]), []).append(unit.key)
+        else:
+            fitting.append(unit)
+    best = merge(fitting)
+    return Holdings(readings, best, tuple(_left_out(unfit, best)))
+
+
+def _left_out(unfit: dict[str, list[str]], best: dict[str, Unit]) -> Iterator[str]:
+    """A sentence for each unmet requirement, about the units that nothing else stands in for."""
+    for unmet, keys in sorted(unfit.items()):
+        missing = sorted({key for key in keys if key not in best})
+        if missing:
+            more = f" and {len(missing) - 1} more units" if len(missing) > 1 else ""
+            yield f"{missing[0]}{more}: {unmet}"
 
 
 def capabilities(units: Iterable[Unit], *, foreign: bool) -> Capabilities:

@@ -111,6 +111,7 @@ class _Attempt:
         with self._stage("look up"):
             self.found = found = find(repository, self.model, label=self.label)
         self.notes.extend(refused.reason for refused in found.refused)
+        self.notes.extend(f"left out, {text}" for text in found.left_out)
         if not found.units:
             self.notes.append(f"the store has nothing for this model here: {repository.store.url}")
             return
@@ -129,7 +130,6 @@ class _Attempt:
         if any(unit.section == "inductor" for unit in found.units.values()):
             spare_headers()
         self.stages += [("pull", self.transfer.pull_s), ("seed", self.transfer.seed_s)]
-        self.notes.extend(f"left out: {text}" for text in self.transfer.left_out)
         self.notes.extend(_context_notes(found.newest))
         if not directory_tier:
             with self._stage("load"):
