@@ -96,8 +96,10 @@ def _by_scheme(scheme: str, url: str) -> Store:
     if scheme == "file":
         return _directory(_local_path(url))
     from cachesvc.store.fsspec_store import FsspecStore
+    from cachesvc.store.retrying import Retrying
 
-    return FsspecStore(url)
+    store = FsspecStore(url)
+    return Retrying(store) if store.remote else store  # botocore retries by itself, drivers may not
 
 
 def _directory(path: str) -> Store:

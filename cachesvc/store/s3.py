@@ -30,7 +30,7 @@ MAX_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class Tuning:
     """How objects move. About `part` * (`at_once` + 1) bytes are in memory for each large one.
 
     threshold  from this many bytes on an object moves in parts
@@ -55,10 +55,10 @@ class S3Store(Store):
 
     remote = True
 
-    def __init__(self, url: str, *, transfer: Transfer | None = None) -> None:
+    def __init__(self, url: str, *, tuning: Tuning | None = None) -> None:
         self._options = S3Options.parse(url)
         self.url = self._options.url
-        self._transfer = transfer or Transfer()
+        self._tuning = tuning or Tuning()
         self._lock = threading.Lock()
         self._made: Wire | None = None
 
@@ -70,22 +70,22 @@ class S3Store(Store):
             return self._made
 
     def _fetch(self, key: str, target: Target) -> int | None:
-        response = self._wire.find("get_object", key, Key=self._name(key))
+        response = self._wire.find("get_object", key, Key=self._name(key), ChecksumMode="ENABLED")
         if response is None:
             return None
         from cachesvc.store.s3_object import S3Object
 
         found = S3Object(self._wire, key, self._name(key), response)
         try:
-            if found.size < self._transfer.threshold:
+            if found.size < self._tuning.threshold:
                 return target.receive(found.size, found.stream())
-            parts = found.parts(self._transfer.part, self._transfer.at_once)
+            parts = found.parts(self._tuning.part, self._tuning.at_once)
             return target.receive(found.size, parts)
         finally:
             found.close()
 
     def _put(self, key: str, source: Source) -> None:
-        if source.size >= self._transfer.threshold:
+        if source.size >= self._tuning.threshold:
             self._put_parts(key, source)
             return
         data = source.whole()
@@ -101,7 +101,7 @@ class S3Store(Store):
         upload = {**name, "UploadId": begun["UploadId"]}
         try:
             jobs = self._part_jobs(key, upload, source)
-            parts = {"Parts": list(in_order(jobs, self._transfer.at_once))}
+            parts = {"Parts": list(in_order(jobs, self._tuning.at_once))}
             self._wire.call("complete_multipart_upload", key, **upload, MultipartUpload=parts)
         except BaseException:  # an interrupt too: parts that nobody aborts cost money for ever
             with suppress(StoreError):
@@ -111,7 +111,7 @@ class S3Store(Store):
     def _part_jobs(
         self, key: str, upload: dict[str, str], source: Source
     ) -> Iterator[Callable[[], dict[str, Any]]]:
-        size = max(self._transfer.part, -(-source.size // MAX_PARTS))
+        size = max(self._tuning.part, -(-source.size // MAX_PARTS))
         for number, data in enumerate(source.chunks(size), 1):
             yield partial(self._put_part, key, {**upload, "PartNumber": number}, data)
 
@@ -121,7 +121,7 @@ class S3Store(Store):
         return {"PartNumber": part["PartNumber"], **{k: v for k, v in told.items() if v}}
 
     def _list(self, prefix: str) -> Iterator[Stat]:
-        query = {"Prefix": self._name(prefix), "MaxKeys": self._transfer.page}
+        query = {"Prefix": self._name(prefix), "MaxKeys": self._tuning.page}
         while True:
             page = self._wire.call("list_objects_v2", prefix or "the store", **query)
             if "Name" not in page:  # what is no listing at all parses as an empty one

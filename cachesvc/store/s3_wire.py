@@ -103,6 +103,11 @@ def _config(options: S3Options, session: Any) -> Config:
     if "AWS_MAX_ATTEMPTS" not in os.environ and "max_attempts" not in profile:
         retries["total_max_attempts"] = ATTEMPTS
     addressing = options.addressing or ("path" if _elsewhere(options) else None)
+    more: dict[str, Any] = {}
+    if "request_checksum_calculation" in Config.OPTION_DEFAULTS:  # since botocore 1.36
+        # Writes carry a checksum of ours in a header. botocore's comes as a trailer, which many
+        # services other than AWS refuse.
+        more["request_checksum_calculation"] = "when_required"
     return Config(
         retries=retries,
         connect_timeout=CONNECT_S,
@@ -111,9 +116,7 @@ def _config(options: S3Options, session: Any) -> Config:
         tcp_keepalive=True,
         user_agent_extra="tccache",
         s3={"addressing_style": addressing} if addressing else None,
-        # Uploads carry a checksum of ours in a header. botocore's comes as a trailer, which many
-        # services other than AWS refuse.
-        request_checksum_calculation="when_required",
+        **more,
     )
 
 

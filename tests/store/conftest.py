@@ -27,7 +27,7 @@ from cachesvc.store.directory import DirectoryStore
 from cachesvc.store.faulty import Faulty
 from cachesvc.store.fsspec_store import FsspecStore
 from cachesvc.store.retrying import Retrying
-from cachesvc.store.s3 import S3Store, Transfer
+from cachesvc.store.s3 import S3Store, Tuning
 
 Place = Callable[[], Store]
 
@@ -141,8 +141,8 @@ def s3_in_process() -> Iterator[Place]:
     with mock_aws():
         boto3.client("s3").create_bucket(Bucket="bucket")
         # Its buffers are not made for threads: one request at a time.
-        transfer = Transfer(threshold=8 * MIB, part=5 * MIB, at_once=1)
-        yield lambda: S3Store("s3://bucket/some/prefix", transfer=transfer)
+        tuning = Tuning(threshold=8 * MIB, part=5 * MIB, at_once=1)
+        yield lambda: S3Store("s3://bucket/some/prefix", tuning=tuning)
 
 
 @pytest.fixture(scope="session")
@@ -177,9 +177,9 @@ def s3_bucket(s3_client: Any) -> str:
 
 @pytest.fixture
 def s3_server(moto_server: str, s3_bucket: str) -> Place:
-    transfer = Transfer(threshold=8 * MIB, part=5 * MIB, at_once=3)
+    tuning = Tuning(threshold=8 * MIB, part=5 * MIB, at_once=3)
     url = f"s3://{s3_bucket}/some/prefix?endpoint={moto_server}"
-    return lambda: S3Store(url, transfer=transfer)
+    return lambda: S3Store(url, tuning=tuning)
 
 
 @pytest.fixture

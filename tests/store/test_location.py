@@ -13,6 +13,7 @@ from cachesvc.store.contract import Store
 from cachesvc.store.directory import DirectoryStore
 from cachesvc.store.fsspec_store import FsspecStore
 from cachesvc.store.location import check_format, mark_format, open_store
+from cachesvc.store.retrying import Retrying
 from cachesvc.store.s3 import S3Store
 
 
@@ -34,6 +35,14 @@ def test_the_scheme_decides(written: str, kind: type[Store], shown: str, tmp_pat
     store = open_store(written.format(tmp=tmp_path), trust="store")
     assert type(store) is kind
     assert store.url == shown.format(tmp=tmp_path)
+
+
+def test_the_wire_is_tried_again(objects: Callable[[], Store]) -> None:
+    """A remote store has somebody who retries: botocore, or the wrapper."""
+    objects()
+    store = open_store("objects://bucket/prefix", trust="store")
+    assert isinstance(store, Retrying)
+    assert isinstance(store.inner, FsspecStore)
 
 
 def test_paths_of_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

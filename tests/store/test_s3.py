@@ -15,7 +15,7 @@ import pytest
 
 from cachesvc.core.errors import AccessDenied, StoreError, UsageError
 from cachesvc.store.contract import Store
-from cachesvc.store.s3 import S3Store, Transfer
+from cachesvc.store.s3 import S3Store, Tuning
 from cachesvc.store.streams import Source
 
 Place = Callable[[], Store]
@@ -42,8 +42,8 @@ def trouble(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>said by the test</Message></Error>".encode()
 
 
-def at(url: str, **transfer: int) -> S3Store:
-    return S3Store(f"s3://bucket?endpoint={url}", transfer=Transfer(**transfer))
+def at(url: str, **tuning: int) -> S3Store:
+    return S3Store(f"s3://bucket?endpoint={url}", tuning=Tuning(**tuning))
 
 
 @pytest.mark.parametrize("verb", ["get", "put", "list", "delete"])
@@ -230,7 +230,7 @@ def test_a_listing_of_many_pages(s3_server: Place, s3_bucket: str, moto_server: 
     for name in names:
         s3_server().put(name, b"")
     url = f"s3://{s3_bucket}/some/prefix?endpoint={moto_server}"
-    store = S3Store(url, transfer=Transfer(page=7))
+    store = S3Store(url, tuning=Tuning(page=7))
     assert [stat.key for stat in store.list()] == names
 
 
@@ -288,7 +288,7 @@ def test_a_part_of_a_read_that_fails(serve: Serve, answer: Any) -> None:
 def test_encryption_is_asked_for(s3_bucket: str, moto_server: str, s3_client: Any) -> None:
     """For small objects and for those in parts."""
     url = f"s3://{s3_bucket}?endpoint={moto_server}&kms_key=alias/aws/s3"
-    store = S3Store(url, transfer=Transfer(threshold=6 * MIB, part=5 * MIB))
+    store = S3Store(url, tuning=Tuning(threshold=6 * MIB, part=5 * MIB))
     store.put("small", b"1")
     store.put("large", bytes(6 * MIB))
     for key in ("small", "large"):
