@@ -22,7 +22,11 @@ from benchmarks.pairs import Figures, in_turn, wall_s
 
 KERNELS = 1250
 FILES_EACH = 8
-CHECK = "import sys, {what}; heavy = {{'torch', 'boto3', 'botocore'}} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+CHECK = """
+import sys, {what}
+heavy = {{"torch", "boto3", "botocore"}} & set(sys.modules)
+sys.exit(str(heavy) if heavy else 0)
+"""
 START = """
 import sys, time, torch, cachesvc
 model = torch.nn.Linear(3, 3)

@@ -57,7 +57,7 @@ def _kernel(source: Path, target: Path, generation: int, rng: random.Random) -> 
                 name: str(target / Path(c).name) for name, c in children.items()
             }
             data = json.dumps(group).encode()
-        elif path.suffix in (".cubin",):
+        elif path.suffix == ".cubin":
             data = _changed(data, rng)
         elif generation and path.suffix != ".so":
             data = data.replace(b"triton_", b"triton%d_" % generation)
