@@ -7,10 +7,12 @@ move Triton finds none of them and builds the kernel again. In a pack the paths 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from cachesvc.core.errors import IntegrityError
+from cachesvc.core.paths import path_issue
 
 _PATHS = "child_paths"
 
@@ -34,7 +36,7 @@ def localise(data: bytes, folder: Path, where: str) -> bytes:
     group = _parse(data, where)
     children = group[_PATHS]
     for name in children.values():
-        if name != Path(name).name or name in ("", ".", ".."):
+        if "/" in name or path_issue(f"triton/{name}"):
             raise IntegrityError(f"{where} names a child outside its folder: {name!r:.120}")
     return _dump({**group, _PATHS: {key: str(folder / name) for key, name in children.items()}})
 
@@ -42,6 +44,22 @@ def localise(data: bytes, folder: Path, where: str) -> bytes:
 def children(data: bytes, where: str) -> tuple[str, ...]:
     """The bare names of the files that the group lists."""
     return tuple(Path(path).name for path in _parse(data, where)[_PATHS].values())
+
+
+def points_into(data: bytes, folder: Path, where: str) -> bool:
+    """Whether the group's paths lead to this folder, under whatever name.
+
+    They lead elsewhere after the folder was copied or moved, and then Triton finds nothing.
+    """
+    parents = {os.path.dirname(path) for path in _parse(data, where)[_PATHS].values()}
+    return all(_is_same(parent, folder) for parent in parents)
+
+
+def _is_same(path: str, folder: Path) -> bool:
+    try:
+        return path == str(folder) or os.path.samefile(path, folder)
+    except (OSError, ValueError):
+        return False
 
 
 def _parse(data: bytes, where: str) -> dict[str, Any]:

@@ -6,7 +6,14 @@ Layout read from torch 2.7 to 2.13 and Triton 3.3 to 3.6:
     inductor/aotautograd/KEY/FILE     one AOTAutograd entry
     inductor/xx/STEM.SUFFIX           code, libraries and tuning results of one stem
     inductor/triton/DEVICE/KEY/FILE   Triton's directory where nobody set another one
+    inductor/triton/KEY/FILE          the same under `fresh_cache`
     triton/KEY/FILE                   one Triton kernel, launcher or group
+
+and beside the caches, all of it passed over:
+
+    inductor/locks/                   one lock for each stem
+    inductor/precompiled_headers/     147 MB that serve one compiler, and only to compile
+    inductor/tmpXXXXXXXX/             what was compiled with caches switched off
 """
 
 from __future__ import annotations
@@ -14,17 +21,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_TEMPORARY = re.compile(
-    r"^\.|^tmp\.|\.tmp(\b|_|\d|$)|\.lock$|~$",
-)
-_LOCKS = frozenset({"locks"})
+_TEMPORARY = re.compile(r"^\.|^tmp\.|^locks$|\.tmp(\b|_|\d)|\.lock$|~$")
+_NO_CACHE = re.compile(r"precompiled_headers|tmp[a-z0-9_]{8}")
 _SHARD = re.compile(r"[a-z0-9]{2}")
-_DEVICE = re.compile(r"\d+")
+_DEVICE = re.compile(r"\d+", re.ASCII)
 
 
 def is_temporary(name: str) -> bool:
     """Whether a file or folder of that name is a lock, a dot-file or a temporary."""
-    return name in _LOCKS or _TEMPORARY.search(name) is not None
+    return _TEMPORARY.search(name) is not None
+
+
+def is_passed_over(section: str, parts: Sequence[str]) -> bool:
+    """Whether what lies at `parts` below a section's directory is no cache, with all below it."""
+    no_cache = section == "inductor" and len(parts) == 1 and _NO_CACHE.fullmatch(parts[0])
+    return bool(no_cache) or is_temporary(parts[-1])
 
 
 def entry_parts(section: str, parts: Sequence[str]) -> tuple[str, ...]:
@@ -33,9 +44,10 @@ def entry_parts(section: str, parts: Sequence[str]) -> tuple[str, ...]:
     Triton's directory inside Inductor's becomes the section `triton`, whatever the device's
     number: the key of a kernel does not depend on it.
     """
-    nested = section == "inductor" and len(parts) >= 4 and parts[0] == "triton"
-    if nested and _DEVICE.fullmatch(parts[1]):
-        return ("triton", *parts[2:])
+    if section == "inductor" and parts[0] == "triton" and len(parts) > 2:
+        below = parts[2:] if _DEVICE.fullmatch(parts[1]) else parts[1:]
+        if len(below) > 1:
+            return ("triton", *below)
     return (section, *parts)
 
 
@@ -60,16 +72,16 @@ def _inductor_unit(rest: Sequence[str]) -> Sequence[str]:
     return rest
 
 
-def is_group(name: str) -> bool:
-    """Whether a file is a Triton group: the list of a kernel's files, read before all of them."""
-    return name.startswith("__grp__") and name.endswith(".json")
+def is_group(path: str) -> bool:
+    """Whether an entry is a Triton group: the list of a kernel's files, read before all of them."""
+    name = path.rpartition("/")[2]
+    return path.startswith("triton/") and name.startswith("__grp__") and name.endswith(".json")
 
 
 def seed_order(path: str) -> int:
     """Lower goes first: what a hit leads to is in place before the entry that makes the hit."""
-    section, _, rest = path.partition("/")
-    if section == "triton" and is_group(path.rpartition("/")[2]):
+    if is_group(path):
         return 1
-    if section == "inductor" and rest.startswith(("fxgraph/", "aotautograd/")):
-        return 2 if rest.startswith("fxgraph/") else 3
-    return 0
+    if path.startswith("inductor/fxgraph/"):
+        return 2
+    return 3 if path.startswith("inductor/aotautograd/") else 0

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin, Unit
@@ -62,10 +62,10 @@ class Ledger:
             raw = json.loads((records / _NAME).read_bytes())
             if raw["version"] != _VERSION:
                 return cls()
-            rows = {path: Row(*row) for path, row in raw["rows"].items()}
+            rows = {path: _row(row) for path, row in raw["rows"].items()}
             table = [_origin(value) for value in raw["origins"]]
             return cls(rows, {unit: table[index] for unit, index in raw["units"].items()})
-        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return cls()
 
     def note(self, path: str, row: Row) -> None:
@@ -98,10 +98,12 @@ class Ledger:
         write_whole(records / _NAME, text.encode())
 
 
-def _origin(value: list[object]) -> Origin:
+def _row(value: list[Any]) -> Row:
+    sha256, size, mtime_ns, inode = value
+    return Row(str(sha256), int(size), int(mtime_ns), int(inode))
+
+
+def _origin(value: list[Any]) -> Origin:
     created, model, context, segment = value
-    if not isinstance(context, dict):
-        raise TypeError(context)
-    return Origin(
-        str(created), str(model), Components.of(context), None if segment is None else str(segment)
-    )
+    components = Components.of({str(name): str(text) for name, text in context.items()})
+    return Origin(str(created), str(model), components, None if segment is None else str(segment))

@@ -2,27 +2,34 @@
 
 A directory that the user set is used, seeded without overwriting, never deleted. Otherwise there
 is one for each environment under TCCACHE_HOME, else XDG_CACHE_HOME/tccache, else ~/.cache/tccache,
-else a private temporary folder: the first that can be written and holds programs that may run.
+else a private temporary folder: the first that lies on a local disk, can be written, and holds
+programs that may run. A child process inherits the variables that lead to it, and finds the same.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-import re
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError
+from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 TRITON = "TRITON_CACHE_DIR"
 HOME = "TCCACHE_HOME"
 
-_NETWORK = re.compile(r"^(nfs\d?|lustre|ceph|cifs|smb\w*|gpfs|beegfs|glusterfs|9p|fuse\..*|afs)$")
+_TEMPORARY = "the temporary directory"
+_NOEXEC = "its file system is mounted noexec, and compiled libraries must be loaded from it"
+_HELP = f"set {HOME} to a directory on a local disk that can be written and run from"
+
+_Home = tuple[Path, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +55,29 @@ class Live:
 def live_directory(environment: str, environ: Mapping[str, str]) -> Live:
     """The live directory for an environment (its digest) under these environment variables.
 
-    Creates nothing of the user's; of its own candidates, the one chosen. Raises TccacheError if
-    no candidate can be used.
+    Creates nothing of the user's; of its own, what it looks into. Raises TccacheError if no
+    candidate can be used.
     """
     if environ.get(INDUCTOR):
-        live = _users(Path(environ[INDUCTOR]).absolute(), environ)
-    else:
-        root, chosen_by, passed_over = _own_root(environment, environ)
-        live = Live(_with_triton(under(root), environ), chosen_by, passed_over)
-    return Live(live.places, live.chosen_by, (*live.notes, *_warnings(live.root)))
+        places = _given(Path(environ[INDUCTOR]).absolute(), environ)
+        return Live(places, INDUCTOR, tuple(_warnings(places.root)))
+    root, chosen_by, passed_over = _own_root(environment, environ)
+    places = _with_triton(under(root), environ)
+    return Live(places, chosen_by, (*passed_over, *_warnings(root)))
 
 
-def _users(root: Path, environ: Mapping[str, str]) -> Live:
-    own = root / RECORDS
+def _given(inductor: Path, environ: Mapping[str, str]) -> Places:
+    """The places where Inductor's directory is set: by the user, or for us by a parent process."""
+    if inductor.name == "inductor" and (inductor.parent / RECORDS).is_dir():
+        return _with_triton(under(inductor.parent), environ)
+    own = inductor / RECORDS
     # Device 0's folder is where Triton's files lie by default; the keys hold no device number.
-    triton = Path(environ[TRITON]) if environ.get(TRITON) else root / "triton" / "0"
     folders = (
-        ("inductor", root),
-        ("triton", triton.absolute()),
+        ("inductor", inductor),
+        ("triton", inductor / "triton" / "0"),
         *((name, own / name) for name in ("megacache", "aot", "extra")),
     )
-    return Live(Places(root, folders), INDUCTOR)
+    return _with_triton(Places(inductor, folders), environ)
 
 
 def _with_triton(places: Places, environ: Mapping[str, str]) -> Places:
@@ -81,22 +90,31 @@ def _with_triton(places: Places, environ: Mapping[str, str]) -> Places:
     return Places(places.root, folders)
 
 
-def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, tuple[str, ...]]:
-    passed_over: list[str] = []
-    for home, chosen_by in _homes(environ):
+def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, Iterator[str]]:
+    """The first usable directory of our own, what chose it, and what is to be said of others."""
+    named = tuple(_named_homes(environ))
+    remote = _remote(named)
+    passed_over = dict(remote)
+    local = (item for item in named if item[0] not in remote)
+    last = (item for item in named if item[0] in remote)
+    for home, chosen_by in chain(local, _temporary_homes(), last):
         root = home / "live" / environment[:16]
-        reason = _unusable(root)
+        reason = (_not_private(home) if chosen_by == _TEMPORARY else None) or _unusable(root)
         if reason is None:
-            return root, chosen_by, tuple(passed_over)
-        passed_over.append(f"{home} was passed over as live directory: {reason}")
-    raise TccacheError(
-        f"no usable live directory: {'; '.join(passed_over)}: set {HOME} to a directory on a local"
-        " disk that can be written and run from"
-    )
+            passed_over.pop(home, None)
+            return root, chosen_by, _told(passed_over)
+        passed_over[home] = reason
+    told = "; ".join(_told(passed_over)) or "there is no home and no temporary directory"
+    raise TccacheError(f"no usable live directory: {told}: {_HELP}")
 
 
-def home_directories(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Candidates for this library's own directory, best first, each with what names it."""
+def _told(passed_over: Mapping[Path, str]) -> Iterator[str]:
+    for home, reason in passed_over.items():
+        yield f"{home} was passed over as live directory: {reason}"
+
+
+def _named_homes(environ: Mapping[str, str]) -> Iterator[_Home]:
+    """This library's own directories that the environment names, best first, each with its name."""
     if environ.get(HOME):
         yield Path(environ[HOME]).absolute(), HOME
     if environ.get("XDG_CACHE_HOME"):
@@ -105,64 +123,77 @@ def home_directories(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
         yield Path(environ["HOME"]).absolute() / ".cache" / "tccache", "HOME"
 
 
-def _homes(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    yield from home_directories(environ)
-    yield _temporary_home(), "the temporary directory"
+def _remote(named: tuple[_Home, ...]) -> dict[Path, str]:
+    """Homes on a network, where compilers race and lose files, each with the reason against it.
+
+    None where TCCACHE_HOME chose it, nor where temporary files lie on a network too.
+    """
+    kinds = {home: network_file_system(home) for home, chosen_by in named if chosen_by != HOME}
+    remote = {
+        home: f"it is on a network file system ({kind})" for home, kind in kinds.items() if kind
+    }
+    temporary = _temporary_folder() if remote else None
+    return remote if temporary and not network_file_system(temporary) else {}
 
 
-def _temporary_home() -> Path:
+def _temporary_folder() -> Path | None:
+    """Where temporary files go, if anywhere."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:
+        return None
+
+
+def _temporary_homes() -> Iterator[_Home]:
     """One folder for each user in the temporary directory; a fresh one if its name is taken."""
-    home = Path(tempfile.gettempdir()) / f"tccache-{os.getuid()}"
+    folder = _temporary_folder()
+    if folder is not None:
+        yield folder / f"tccache-{os.getuid()}", _TEMPORARY
+        if fresh := _fresh_home():
+            yield fresh, _TEMPORARY
+
+
+@functools.cache
+def _fresh_home() -> Path | None:
+    """The same for all of this process."""
+    try:
+        return Path(tempfile.mkdtemp(prefix="tccache-"))
+    except OSError:
+        return None
+
+
+def _not_private(home: Path) -> str | None:
+    """Why a folder in a directory that everybody writes to cannot be trusted, or None."""
     try:
         home.mkdir(mode=0o700, exist_ok=True)
         status = os.lstat(home)
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
-            os.chmod(home, 0o700)
-            return home
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="tccache-"))
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return "it belongs to another user, or is a link"
+        os.chmod(home, 0o700)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _unusable(root: Path) -> str | None:
-    """Why a directory cannot be a live directory, or None; it exists afterwards."""
+    """Why a directory cannot be a live directory, or None: then it exists, with its records."""
     try:
+        if is_noexec(root):
+            return _NOEXEC
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (root / RECORDS).mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
-        if os.statvfs(root).f_flag & os.ST_NOEXEC:
-            return (
-                "its file system is mounted noexec, and compiled libraries must be loaded from it"
-            )
     except OSError as error:
         return error.strerror or str(error)
     return None
 
 
 def _warnings(root: Path) -> Iterator[str]:
-    kind = file_system(root, _mounts())
-    if kind and _NETWORK.match(kind):
+    if kind := network_file_system(root):
         yield (
             f"the live directory {root} is on a network file system ({kind}): compilers race and"
-            f" lose files there; set {HOME} to a local disk"
+            f" lose files there; {_HELP}"
         )
-
-
-def _mounts() -> str:
-    try:
-        return Path("/proc/self/mountinfo").read_text()
-    except OSError:
-        return ""
-
-
-def file_system(path: Path, mountinfo: str) -> str | None:
-    """The type of the file system that holds `path`, from the text of /proc/self/mountinfo."""
-    best, kind = "", None
-    target = f"{path.absolute()}/"
-    for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
-        point = fields.split(" ")[4] if fields.count(" ") >= 4 else ""
-        point = point.replace("\\040", " ")
-        if point and target.startswith(point.rstrip("/") + "/") and len(point) >= len(best):
-            best, kind = point, rest.split(" ")[0]
-    return kind
+    if is_noexec(root):
+        yield f"the live directory {root} is of no use: {_NOEXEC}; {_HELP}"

@@ -9,7 +9,9 @@ The format is the one that `torch.compiler.save_cache_artifacts` of torch 2.7 an
 where bytes are a length (8 bytes) and that many bytes, and text is bytes holding Base64.
 One type may come several times: torch appends at each save.
 
-As an entry, one artifact is a line of JSON {"type", "key"} and its content.
+As an entry, one artifact is a line of JSON {"type", "key"} and its content. The unit is the key,
+and the entry is named after the content, because one key may have several: an FX graph and an
+AOTAutograd entry for each set of guards.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from cachesvc.core.errors import IntegrityError
 
 _VERSION = 1
 _MAGIC = b"tccache-artifact/1 "
-_MAX_HEADER = 1 << 16
+_GUARDED = frozenset({"inductor", "aot_autograd"})
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_-]{0,127}")
 
 
@@ -39,9 +41,10 @@ class Artifact(NamedTuple):
     content: bytes
 
     @property
-    def unit(self) -> str:
-        """The key of the unit that holds this artifact; keys of any text give a valid path."""
-        return f"megacache/{_path_part(self.type)}/{_path_part(self.key)}"
+    def path(self) -> str:
+        """The entry path of this artifact; types and keys of any text give a valid one."""
+        name = digest_bytes(self.content)[:32]
+        return f"megacache/{_path_part(self.type)}/{_path_part(self.key)}/{name}"
 
     def to_bytes(self) -> bytes:
         header = canonical_json({"type": self.type, "key": self.key})
@@ -50,11 +53,13 @@ class Artifact(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Artifact:
         """The artifact in an entry's bytes; IntegrityError if they are something else."""
-        header, newline, _content = data[:_MAX_HEADER].partition(b"\n")
-        if header.startswith(_MAGIC) and newline:
+        end = data.find(b"\n")
+        if data.startswith(_MAGIC) and end > 0:
             try:
-                fields = json.loads(header[len(_MAGIC) :])
-                return cls(str(fields["type"]), str(fields["key"]), data[len(header) + 1 :])
+                fields = json.loads(data[len(_MAGIC) : end])
+                kind, key = fields["type"], fields["key"]
+                if isinstance(kind, str) and isinstance(key, str):
+                    return cls(kind, key, data[end + 1 :])
             except (ValueError, RecursionError, KeyError, TypeError):
                 pass
         raise IntegrityError(f"{where} is not a mega-cache artifact")
@@ -66,19 +71,20 @@ def _path_part(text: str) -> str:
 
 
 def take_apart(data: bytes, where: str) -> tuple[Artifact, ...]:
-    """The artifacts of a mega-cache file, each key once, in order.
+    """The artifacts of a mega-cache file as they stand after torch has loaded them all, in order.
 
-    Where a key comes twice (tuning results are recorded again as they get better) the last one
-    stands, as it does after torch has loaded them all.
+    Under one key of a type with guards torch keeps every content. Of the others (tuning results
+    are recorded again as they get better) it keeps the last one.
     Raises IntegrityError for anything that is not one whole file of the known version.
     """
     reader = _Reader(data, where)
-    artifacts: dict[tuple[str, str], Artifact] = {}
+    artifacts: dict[tuple[str, ...], Artifact] = {}
     while not reader.at_end:
         kind = reader.text()
         for _ in range(reader.number()):
             artifact = Artifact(kind, reader.text(), reader.bytes())
-            artifacts[kind, artifact.key] = artifact
+            slot = artifact.path if kind in _GUARDED else ""
+            artifacts[kind, artifact.key, slot] = artifact
     return tuple(artifacts.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cachesvc.core.errors import IntegrityError
 from cachesvc.core.requirement import Requirement
 from cachesvc.local.libraries import read_requirements
 from cachesvc.local.ptx import driver_requirement
@@ -17,7 +18,8 @@ _PTX_HEAD = 4096
 def unit_needs(unit: FoundUnit) -> tuple[Requirement, ...]:
     """All requirements of the unit's files.
 
-    Raises IntegrityError if a library in it is damaged: such a unit is not to be published.
+    Raises IntegrityError if a library or kernel in it is damaged, or gone since the tree was
+    read: such a unit is not to be published.
     """
     return tuple(sorted({need for file in unit.files for need in _file_needs(file)}))
 
@@ -25,8 +27,12 @@ def unit_needs(unit: FoundUnit) -> tuple[Requirement, ...]:
 def _file_needs(file: FoundFile) -> Iterator[Requirement]:
     if file.content is not None:
         return
-    if file.path.endswith(_LIBRARY):
-        yield from read_requirements(file.source)
-    elif file.path.endswith(_PTX):
-        with open(file.source, encoding="utf-8", errors="replace") as source:
-            yield driver_requirement(source.read(_PTX_HEAD))
+    try:
+        if file.path.endswith(_LIBRARY):
+            yield from read_requirements(file.source, name=file.path)
+        elif file.path.endswith(_PTX):
+            with open(file.source, encoding="utf-8", errors="replace") as source:
+                head = source.read(_PTX_HEAD)
+            yield driver_requirement(head)
+    except OSError as error:
+        raise IntegrityError(f"{file.path} cannot be read: {error.strerror}") from None

@@ -1,36 +1,43 @@
-"""Seeding: units into a live directory, each file by one rename, nothing overwritten.
+"""Seeding: units into a live directory, each file by one link or rename, nothing overwritten.
 
 The invariant: a file that can be seen under its final name is whole and verified, and a group or
-cache entry is seen only after the files that it leads to. A seeder that is killed leaves dot-files
-in the staging folder, which the next one removes, and files that are each whole.
+cache entry is seen only after the files that it leads to. A seeder that is killed leaves a
+staging folder, which the next one removes, and files that are each whole.
+
+One kind of file is written again where it lies: a group whose directory was copied or moved, so
+that its paths lead elsewhere and Triton would find nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from filelock import FileLock, Timeout
 
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import BusyError, IntegrityError, TccacheError
 from cachesvc.core.manifest import Entry, Unit
-from cachesvc.local.group import localise, relocate
+from cachesvc.local.group import localise, points_into, relocate
 from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
 from cachesvc.local.places import Places
-from cachesvc.local.whole import disk_errors
+from cachesvc.local.whole import check_space, disk_errors, readable_file, write_whole
 
 _STAGE = ".tccache-stage-"
 _WRITERS = 8
 _CHUNK = 1 << 20
+
+State = Literal["same", "absent", "other"]
 
 
 class Readable(Protocol):
@@ -49,6 +56,14 @@ class SeedPlan:
     kept: tuple[Unit, ...]
 
 
+class _Staged(NamedTuple):
+    """A file on its way: where it lies, where it goes, the digest of its entry."""
+
+    file: Path
+    target: Path
+    sha256: str
+
+
 class Seeder:
     """Holds a live directory's lock while units are compared, staged and committed.
 
@@ -60,22 +75,33 @@ class Seeder:
         self._places = places
         self._lock = FileLock(str(places.records / "lock"))
         self._patience_s = patience_s
+        self._stage_prefix = f"{_STAGE}{digest_bytes(os.fsencode(places.root))[:8]}-"
         self._stages: dict[Path, Path] = {}
-        self._staged: dict[str, tuple[Path, Path, str]] = {}
+        self._staged: dict[str, _Staged] = {}
+        self._moved: dict[str, tuple[Path, bytes, str]] = {}
+        self._numbers = itertools.count()
         self._ledger = Ledger()
 
     def __enter__(self) -> Seeder:
         with disk_errors(self._places.root):
             self._places.records.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                self._lock.acquire(timeout=self._patience_s)
-            except Timeout:
-                raise BusyError(
-                    f"{self._places.root} is being seeded by another process for more than"
-                    f" {self._patience_s:.0f} s: wait for it, or use another live directory"
-                ) from None
+            self._acquire()
+        self._remove_stages()
         self._ledger = Ledger.read(self._places.records)
         return self
+
+    def _acquire(self) -> None:
+        try:
+            self._lock.acquire(timeout=self._patience_s)
+        except Timeout:
+            raise BusyError(
+                f"another process has been seeding {self._places.root} for more than"
+                f" {self._patience_s:.0f} s: wait for it, or use another live directory"
+            ) from None
+        except NotImplementedError:
+            raise TccacheError(
+                f"the file system of {self._places.root} has no locks: use another live directory"
+            ) from None
 
     def __exit__(
         self,
@@ -88,7 +114,10 @@ class Seeder:
         self._lock.release()
 
     def plan(self, units: Iterable[Unit]) -> SeedPlan:
-        """Sorts units by what has to be done for them; units without a place are left out."""
+        """Sorts units by what has to be done for them; units without a place are left out.
+
+        Raises TccacheError if a disk has no room for those that are missing.
+        """
         in_place, missing, kept = [], [], []
         for unit in units:
             if any(self._places.locate(entry.path) is None for entry in unit.entries):
@@ -100,6 +129,7 @@ class Seeder:
                 missing.append(unit)
             else:
                 in_place.append(unit)
+        self._check_space(entry for unit in missing for entry in unit.entries)
         return SeedPlan(tuple(in_place), tuple(missing), tuple(kept))
 
     def stage(self, entry: Entry, source: Readable) -> None:
@@ -107,19 +137,19 @@ class Seeder:
 
         `source` checks them as it is read; what it raises leaves nothing that could be committed.
         """
-        file = self._locate(entry.path)
-        with disk_errors(file):
-            staged = self._stage_of(entry.path) / str(len(self._staged))
-            with open(staged, "xb", opener=_owner_only) as target:
-                if _is_group(entry.path):
-                    target.write(localise(_read_all(source), file.parent, entry.path))
+        target = self._locate(entry.path)
+        with disk_errors(target):
+            staged = self._stage_of(entry.path) / str(next(self._numbers))
+            with open(staged, "xb", opener=readable_file) as file:
+                if is_group(entry.path):
+                    file.write(localise(_read_all(source), target.parent, entry.path))
                 else:
                     while data := source.read(_CHUNK):
-                        target.write(data)
-        self._staged[entry.path] = (staged, file, entry.sha256)
+                        file.write(data)
+        self._staged[entry.path] = _Staged(staged, target, entry.sha256)
 
     def commit(self, missing: Iterable[Unit], in_place: Iterable[Unit] = ()) -> None:
-        """Renames the files of missing units into place, and records who made all these units.
+        """Puts the files of missing units into place, and records who made all these units.
 
         A unit of which a file was neither staged nor in place is not seeded at all. A file that
         appeared meanwhile under its final name is left as it is.
@@ -128,11 +158,20 @@ class Seeder:
         paths = sorted((e.path for unit in whole for e in unit.entries), key=seed_order)
         wanted = [path for path in paths if path in self._staged]
         with disk_errors(self._places.root):
-            _make_durable([self._staged[path][0] for path in wanted])
+            _make_durable([self._staged[path].file for path in wanted])
             for path in wanted:
                 self._place(path)
+            for path, (file, content, sha256) in self._moved.items():
+                write_whole(file, content)
+                self._ledger.note(path, row_of(file, sha256))
             self._ledger.note_origins((*whole, *in_place))
             self._ledger.write_if_changed(self._places.records)
+
+    def _check_space(self, entries: Iterable[Entry]) -> None:
+        sizes: Counter[Path] = Counter()
+        for entry in entries:
+            sizes[self._folder(entry.path)] += entry.size
+        check_space(sizes)
 
     def _locate(self, path: str) -> Path:
         file = self._places.locate(path)
@@ -140,25 +179,34 @@ class Seeder:
             raise TccacheError(f"no directory was given for {path}")
         return file
 
-    def _state(self, entry: Entry) -> str:
+    def _folder(self, path: str) -> Path:
+        folder = self._places.folder(path)
+        if folder is None:
+            raise TccacheError(f"no directory was given for {path}")
+        return folder
+
+    def _state(self, entry: Entry) -> State:
         file = self._locate(entry.path)
         row = self._ledger.rows.get(entry.path)
         if row is not None and row.sha256 == entry.sha256 and row.is_at(file):
             return "same"
         return self._compare(entry, file)
 
-    def _compare(self, entry: Entry, file: Path) -> str:
+    def _compare(self, entry: Entry, file: Path) -> State:
         try:
             data = file.read_bytes()
-            if _is_group(entry.path):
-                data = relocate(data, entry.path)
+            content = relocate(data, entry.path) if is_group(entry.path) else data
         except FileNotFoundError:
             return "absent"
         except (OSError, IntegrityError):
             return "other"
-        if digest_bytes(data) != entry.sha256:
+        if digest_bytes(content) != entry.sha256:
             return "other"
-        self._ledger.note(entry.path, row_of(file, entry.sha256))
+        if content is not data and not points_into(data, file.parent, entry.path):
+            localised = localise(content, file.parent, entry.path)
+            self._moved[entry.path] = (file, localised, entry.sha256)
+        else:
+            self._ledger.note(entry.path, row_of(file, entry.sha256))
         return "same"
 
     def _is_staged(self, unit: Unit) -> bool:
@@ -167,33 +215,43 @@ class Seeder:
         )
 
     def _place(self, path: str) -> None:
-        staged, file, sha256 = self._staged[path]
-        file.parent.mkdir(parents=True, exist_ok=True)
+        staged, target, sha256 = self._staged[path]
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(staged, file)
+            os.link(staged, target)
         except FileExistsError:
             return
         except OSError:
-            # File systems without hard links: a rename may replace a file of the same key that
-            # another program wrote in this instant, which serves as well.
-            os.rename(staged, file)
+            # A file system without hard links. Another program may write a file of the same key
+            # between the look and the rename; either of the two serves.
+            if os.path.lexists(target):
+                return
+            os.rename(staged, target)
         else:
             os.unlink(staged)
-        self._ledger.note(path, row_of(file, sha256))
+        self._ledger.note(path, row_of(target, sha256))
 
     def _stage_of(self, path: str) -> Path:
-        folder = self._places.folder(path)
-        if folder is None:
-            raise TccacheError(f"no directory was given for {path}")
+        folder = self._folder(path)
         if folder not in self._stages:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _remove_stages(folder)
-            self._stages[folder] = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+            folder.mkdir(parents=True, exist_ok=True)
+            self._stages[folder] = Path(tempfile.mkdtemp(prefix=self._stage_prefix, dir=folder))
         return self._stages[folder]
 
+    def _remove_stages(self) -> None:
+        """Removes what a killed seeder left. It had this lock, so none of it is in use; stages of
+        others, who share a directory but not the lock, have another prefix."""
+        for _, folder in self._places.folders:
+            for name in _names_in(folder):
+                if name.startswith(self._stage_prefix):
+                    shutil.rmtree(folder / name, ignore_errors=True)
 
-def _is_group(path: str) -> bool:
-    return path.startswith("triton/") and is_group(path.rpartition("/")[2])
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _read_all(source: Readable) -> bytes:
@@ -201,16 +259,6 @@ def _read_all(source: Readable) -> bytes:
     while data := source.read(_CHUNK):
         chunks.append(data)
     return b"".join(chunks)
-
-
-def _owner_only(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _remove_stages(folder: Path) -> None:
-    """Removes what a killed seeder left; the caller holds the lock, so none of it is in use."""
-    for stage in folder.glob(f"{_STAGE}*"):
-        shutil.rmtree(stage, ignore_errors=True)
 
 
 def _make_durable(files: list[Path]) -> None:

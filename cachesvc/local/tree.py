@@ -12,10 +12,16 @@ from pathlib import Path
 from cachesvc.core.errors import IntegrityError, UsageError
 from cachesvc.core.paths import path_issue
 from cachesvc.local.group import children, relocate
-from cachesvc.local.layout import entry_parts, is_group, is_temporary, unit_key
+from cachesvc.local.layout import entry_parts, is_group, is_passed_over, unit_key
 from cachesvc.local.megafile import Artifact
 
 _KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
+
+Home = tuple[Path, int]
+"""A tree, and how many folders lie between it and the section: one unit comes from one home."""
+
+Copies = dict[Home, dict[str, "FoundFile"]]
+"""The files of one unit by entry path, for each home that has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,101 +72,138 @@ class Scan:
 def scan(trees: Iterable[tuple[str, Path]], artifacts: Iterable[Artifact] = ()) -> Scan:
     """The units of the directories, each given with the entry-path prefix it stands for.
 
-    A file that comes twice (one Triton kernel under two device folders) is taken once. Locks,
-    dot-files, temporaries, links and special files are passed over and counted; so are kernels
-    whose group is missing or not whole, as a killed writer leaves them: none can be hit, and
-    reading half a group fails in every process that tries. Raises UsageError for a directory
-    that does not exist.
+    A unit that comes twice (one Triton kernel under two device folders) is taken whole from the
+    place that has most of it, never put together from both. Locks, dot-files, temporaries, links
+    and special files are passed over and counted; so are files that this user cannot read, with
+    their unit, and kernels whose group is missing or not whole, as a killed writer leaves them:
+    none can be hit, and reading half a group fails in every process that tries. Raises UsageError
+    for a directory that cannot be read.
     """
     skipped: Counter[str] = Counter()
-    units: dict[str, dict[str, FoundFile]] = {}
-    found = (file for prefix, root in trees for file in _files(prefix, root, skipped))
-    for file in (*found, *map(_artifact_file, artifacts)):
-        units.setdefault(unit_key(file.path.split("/")), {}).setdefault(file.path, file)
-    whole = (
-        FoundUnit(key, tuple(files[path] for path in sorted(files)))
-        for key, files in sorted(units.items())
-        if _is_whole(files, skipped)
-    )
-    return Scan(tuple(whole), tuple(sorted(skipped.items())))
+    units = []
+    found = _group_units(_Walk(tuple(trees), skipped).files(), artifacts)
+    for key, copies in sorted(found.items()):
+        if files := _best(copies, skipped):
+            units.append(FoundUnit(key, tuple(files[path] for path in sorted(files))))
+    return Scan(tuple(units), tuple(sorted(skipped.items())))
+
+
+def _group_units(
+    files: Iterable[tuple[Home, FoundFile]], artifacts: Iterable[Artifact]
+) -> dict[str, Copies]:
+    units: dict[str, Copies] = {}
+    nowhere = (Path(), 0)
+    for home, file in (*files, *((nowhere, _artifact_file(item)) for item in artifacts)):
+        copies = units.setdefault(unit_key(file.path.split("/")), {})
+        copies.setdefault(home, {}).setdefault(file.path, file)
+    return units
 
 
 def _artifact_file(artifact: Artifact) -> FoundFile:
     content = artifact.to_bytes()
-    return FoundFile(f"{artifact.unit}/artifact", Path(), len(content), content=content)
+    return FoundFile(artifact.path, Path(), len(content), content=content)
 
 
-def _files(prefix: str, root: Path, skipped: Counter[str]) -> Iterator[FoundFile]:
-    if not root.is_dir():
-        raise UsageError(f"{root} is not a directory: give the directory that holds the cache")
-    section, *rest = prefix.split("/")
-    yield from _walk(root, section, tuple(rest), skipped)
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One reading of some trees; `skipped` counts what is passed over."""
+
+    trees: tuple[tuple[str, Path], ...]
+    skipped: Counter[str]
+
+    def files(self) -> Iterator[tuple[Home, FoundFile]]:
+        for prefix, root in self.trees:
+            if not (os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK)):
+                raise UsageError(
+                    f"{root} is not a directory that can be read: give the directory that holds"
+                    " the cache"
+                )
+            section, *rest = prefix.split("/")
+            yield from self._folder(root, root, section, tuple(rest))
+
+    def _folder(
+        self, folder: Path, root: Path, section: str, parts: tuple[str, ...]
+    ) -> Iterator[tuple[Home, FoundFile]]:
+        for item in self._items(folder):
+            below = (*parts, item.name)
+            if is_passed_over(section, below):
+                self.skipped["temporary"] += 1
+            elif item.is_dir(follow_symlinks=False):
+                # A tree within another one is read once, as itself.
+                if all(Path(item.path) != other for _, other in self.trees):
+                    yield from self._folder(Path(item.path), root, section, below)
+            else:
+                entry = entry_parts(section, below)
+                home = (root, len(below) - len(entry))
+                yield from ((home, file) for file in self._file(item, "/".join(entry)))
+
+    def _items(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as items:
+                return sorted(items, key=lambda item: item.name)
+        except (FileNotFoundError, NotADirectoryError):
+            self.skipped["vanished"] += 1
+        except OSError:
+            self.skipped["unreadable"] += 1
+        return []
+
+    def _file(self, item: os.DirEntry[str], path: str) -> Iterator[FoundFile]:
+        try:
+            status = item.stat(follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                self.skipped["link or special file"] += 1
+            elif path_issue(path):
+                self.skipped["name that cannot be stored"] += 1
+            else:
+                yield _found(path, Path(item.path), status)
+        except FileNotFoundError:
+            self.skipped["vanished"] += 1
+        except OSError:
+            self.skipped["unreadable"] += 1
 
 
-def _walk(
-    folder: Path, section: str, parts: tuple[str, ...], skipped: Counter[str]
-) -> Iterator[FoundFile]:
-    try:
-        with os.scandir(folder) as items:
-            ordered = sorted(items, key=lambda item: item.name)
-    except FileNotFoundError:
-        return
-    for item in ordered:
-        if is_temporary(item.name):
-            skipped["temporary"] += 1
-        elif item.is_dir(follow_symlinks=False):
-            yield from _walk(Path(item.path), section, (*parts, item.name), skipped)
-        else:
-            yield from _file(item, entry_parts(section, (*parts, item.name)), skipped)
+def _found(path: str, source: Path, status: os.stat_result) -> FoundFile:
+    content = _relocated(source) if is_group(path) else None
+    size = status.st_size if content is None else len(content)
+    return FoundFile(path, source, size, status.st_mtime_ns, status.st_ino, content)
 
 
-def _file(
-    item: os.DirEntry[str], parts: tuple[str, ...], skipped: Counter[str]
-) -> Iterator[FoundFile]:
-    path = "/".join(parts)
-    try:
-        status = item.stat(follow_symlinks=False)
-        content = _relocated(item) if parts[0] == "triton" and is_group(item.name) else None
-    except FileNotFoundError:
-        skipped["vanished"] += 1
-        return
-    if not stat.S_ISREG(status.st_mode):
-        skipped["link or special file"] += 1
-    elif path_issue(path):
-        skipped["name that cannot be stored"] += 1
-    else:
-        yield _found(path, item, status, content)
-
-
-def _relocated(item: os.DirEntry[str]) -> bytes:
+def _relocated(source: Path) -> bytes:
     """The group with bare names; empty if the file is no group, which no real one is."""
     try:
-        return relocate(Path(item.path).read_bytes(), item.path)
+        return relocate(source.read_bytes(), str(source))
     except IntegrityError:
         return b""
 
 
-def _found(
-    path: str, item: os.DirEntry[str], status: os.stat_result, content: bytes | None
-) -> FoundFile:
-    size = status.st_size if content is None else len(content)
-    return FoundFile(path, Path(item.path), size, status.st_mtime_ns, status.st_ino, content)
+def _best(copies: Copies, skipped: Counter[str]) -> dict[str, FoundFile] | None:
+    """The copy of a unit that has most files, of those that can be used."""
+    usable = []
+    for files in copies.values():
+        if not all(file.content is not None or _can_read(file) for file in files.values()):
+            skipped["unreadable"] += len(files)
+        elif not _is_whole(files):
+            skipped["part of a broken kernel"] += len(files)
+        else:
+            usable.append(files)
+    return max(usable, key=len, default=None)
 
 
-def _is_whole(files: dict[str, FoundFile], skipped: Counter[str]) -> bool:
+def _can_read(file: FoundFile) -> bool:
+    return os.access(file.source, os.R_OK)
+
+
+def _is_whole(files: dict[str, FoundFile]) -> bool:
     """Whether a unit can be used: each kernel has its group, each group the files it lists."""
-    by_name = {path.rpartition("/")[2]: file for path, file in files.items()}
-    if not next(iter(files)).startswith("triton/"):
-        return True
-    groups = [file for name, file in by_name.items() if is_group(name)]
-    if all(_group_is_whole(file, by_name) for file in groups) and (
-        groups or not any(name.endswith(_KERNEL_SUFFIXES) for name in by_name)
-    ):
-        return True
-    skipped["part of a broken kernel"] += len(files)
-    return False
+    groups = [file for path, file in files.items() if is_group(path)]
+    if not groups:
+        return not any(
+            path.startswith("triton/") and path.endswith(_KERNEL_SUFFIXES) for path in files
+        )
+    names = {path.rpartition("/")[2] for path in files}
+    return all(_group_is_whole(group, names) for group in groups)
 
 
-def _group_is_whole(group: FoundFile, by_name: dict[str, FoundFile]) -> bool:
-    content = group.content or b""
-    return bool(content) and by_name.keys() >= set(children(content, group.path))
+def _group_is_whole(group: FoundFile, names: set[str]) -> bool:
+    listed = set(children(group.content, group.path)) if group.content else set()
+    return bool(listed) and names >= listed

@@ -1,10 +1,11 @@
-"""Writing a file whole: readers see the old one or the new one."""
+"""Writing a file whole: readers see the old one or the new one, also after a crash."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,16 +14,26 @@ from cachesvc.core.errors import TccacheError
 
 def write_whole(file: Path, data: bytes) -> None:
     """Replaces `file` by one rename. Raises TccacheError, leaving no temporary, if it cannot."""
+    temporary = file.parent / f".{secrets.token_hex(8)}.tmp"
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:64]}-")
         try:
-            with os.fdopen(handle, "wb") as target:
+            with open(temporary, "xb", opener=readable_file) as target:
                 target.write(data)
-            os.replace(name, file)
+                target.flush()
+                os.fdatasync(target.fileno())
+            os.replace(temporary, file)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
+
+
+def readable_file(path: str, flags: int) -> int:
+    """An opener for files that others may read as far as the user's umask lets them.
+
+    An init container that pulls and the process that compiles are often different users.
+    """
+    return os.open(path, flags, 0o644)
 
 
 @contextmanager
@@ -36,3 +47,32 @@ def disk_errors(where: Path) -> Iterator[None]:
             f"cannot write to {error.filename or where}: {reason}: free space or permissions"
             " there, or choose another directory (TCCACHE_HOME for the live directory)"
         ) from error
+
+
+def check_space(sizes: Mapping[Path, int]) -> None:
+    """Raises TccacheError if a disk has no room for what is to go to the folders on it.
+
+    The folders need not exist yet. What cannot be found out counts as room.
+    """
+    needed: Counter[int] = Counter()
+    for folder, size in sizes.items():
+        try:
+            place = existing(folder)
+            disk = os.stat(place).st_dev
+            status = os.statvfs(place)
+        except OSError:
+            continue
+        needed[disk] += size
+        free = status.f_bavail * status.f_frsize
+        # A file system that does not know its size says 0 for everything.
+        if status.f_blocks and needed[disk] > free:
+            raise TccacheError(
+                f"{folder} is on a disk with {free / 1e6:.1f} MB left and"
+                f" {needed[disk] / 1e6:.1f} MB are to go there: free space, or choose another"
+                " directory (TCCACHE_HOME for the live directory)"
+            )
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next((path for path in (folder, *folder.parents) if os.path.exists(path)), Path("/"))
