@@ -7,16 +7,17 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.output import Output, common, size, store_options, table
+from tccache.options import common, store_options
+from tccache.output import Output, size, table
 
 
 @click.command()
 @click.argument("target", default="demo:gpt")
 @store_options
 @click.option("--runs", type=click.IntRange(1, 100), default=1, help="Samples per arm.  [1]")
-@common("demo")
+@common
 def demo(out: Output, target: str, runs: int, **options: Any) -> None:
-    """Start TARGET cold, publish what the compiler made, start it warm elsewhere, and compare.
+    """Start TARGET cold, publish, start it warm, and compare.
 
     TARGET is demo:gpt, or module:function giving a cachesvc.Workload. Each start is a fresh
     process with directories of its own. Without --store a temporary local store is used.
@@ -42,11 +43,11 @@ def demo(out: Output, target: str, runs: int, **options: Any) -> None:
                 }
             },
         },
-        _text(done),
+        _lines(done),
     )
 
 
-def _text(done: cachesvc.Measurement) -> str:
+def _lines(done: cachesvc.Measurement) -> list[str]:
     rows = [
         (
             arm.name,
@@ -60,14 +61,12 @@ def _text(done: cachesvc.Measurement) -> str:
     ]
     header = ("start", "first call", "process to result", "verdict", "compiled", "native builds")
     samples = "one sample per arm" if done.runs == 1 else f"{done.runs} samples per arm, medians"
-    return "\n".join(
-        (
-            f"{done.workload} through {done.store}: {size(done.pack_bytes)} published, {samples}",
-            "",
-            table(header, rows),
-            "",
-            f"warm over cold: first call {done.ratio('cold', 'warm'):.1f} times faster,"
-            f" process to result {done.startup_ratio('cold', 'warm'):.1f} times",
-            *(f"  {arm.name}: {arm.samples[0].summary.splitlines()[0]}" for arm in done.arms),
-        )
-    )
+    return [
+        f"{done.workload} through {done.store}: {size(done.pack_bytes)} published, {samples}",
+        "",
+        *table(header, rows),
+        "",
+        f"warm over cold: first call {done.ratio('cold', 'warm'):.1f} times faster,"
+        f" process to result {done.startup_ratio('cold', 'warm'):.1f} times",
+        *(f"  {arm.name}: {arm.samples[0].summary.splitlines()[0]}" for arm in done.arms),
+    ]

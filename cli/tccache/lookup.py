@@ -7,21 +7,17 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.output import Output, common, size, store_options
+from tccache.options import common, store_options, target_options
+from tccache.output import Output, counted, size
 
 
 @click.command()
 @click.argument("model")
 @store_options
-@click.option("--label", metavar="NAME", help="Another name for the bundle than MODEL.")
-@click.option(
-    "--environment",
-    metavar="ENV",
-    help="Another machine's fingerprint: a file, or the first digits of its digest.",
-)
-@common("lookup")
+@target_options
+@common
 def lookup(out: Output, model: str, **options: Any) -> None:
-    """Say whether the store holds something for MODEL that this machine can use.
+    """Say whether the store holds something usable here for MODEL.
 
     Exit 0 if so, 3 if not. Nothing is brought.
 
@@ -43,11 +39,16 @@ def lookup(out: Output, model: str, **options: Any) -> None:
             "coverage": list(found.coverage),
             "proof": found.proof.to_json() if found.proof else None,
         },
-        f"{model}: {found.units} units, {size(found.bytes)}, in {', '.join(found.bundles)}"
-        if found.hit
-        else "",
+        _lines(model, found),
     )
     if not found.hit:
         raise cachesvc.BundleNotFound(
             f"no usable bundle for {model} and this environment: see `tccache ls {model}`"
         )
+
+
+def _lines(model: str, found: cachesvc.Found) -> list[str]:
+    if not found.hit:
+        return []
+    units = f"{counted(found.units, 'unit')}, {size(found.bytes)}"
+    return [f"{model}: {units}, in {', '.join(found.bundles)}"]

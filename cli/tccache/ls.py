@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.output import Output, common, size, store_options, table
+from tccache.options import common, store_options
+from tccache.output import Output, size, table
 
 
 @click.command()
 @click.argument("model", required=False)
 @store_options
-@common("ls")
+@common
 def ls(out: Output, model: str | None, **options: Any) -> None:
     """List the bundles of a store, or those of MODEL.
 
@@ -22,7 +23,7 @@ def ls(out: Output, model: str | None, **options: Any) -> None:
       tccache ls --store s3://ml-cache/prod --trust store
     """
     found = cachesvc.list_bundles(model, **options)
-    out.result({"bundles": [listing_json(item) for item in found]}, listing_text(found))
+    out.result({"bundles": [listing_json(item) for item in found]}, listing_lines(found))
 
 
 def listing_json(item: cachesvc.Listing) -> dict[str, Any]:
@@ -37,10 +38,10 @@ def listing_json(item: cachesvc.Listing) -> dict[str, Any]:
     }
 
 
-def listing_text(found: tuple[cachesvc.Listing, ...]) -> str:
+def listing_lines(found: tuple[cachesvc.Listing, ...]) -> list[str]:
     """The bundles as a table."""
     if not found:
-        return "no bundles"
+        return ["no bundles"]
     rows = (
         (
             item.name,

@@ -1,9 +1,14 @@
-"""The group of verbs, and errors as exit codes."""
+"""The group of verbs, and what went wrong as one sentence and an exit code."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 import click
 
@@ -13,23 +18,45 @@ from tccache.demo import demo
 from tccache.env import env
 from tccache.lookup import lookup
 from tccache.ls import ls
+from tccache.output import printable
 from tccache.pull import pull
 from tccache.push import push
 from tccache.rm import rm
 from tccache.show import show
 from tccache.verify import verify
 
+DEBUG = "TCCACHE_DEBUG"
+FAILED = 1
+USAGE = 2
 INTERRUPTED = 130
 
 
+class InOrder(click.Group):
+    """A group whose help lists the verbs in the order in which they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 @click.group(
+    cls=InOrder,
+    invoke_without_command=True,
+    subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TCCACHE"},
-    epilog="Exit codes: 0 success, also when a pull finds nothing; 1 error; 2 usage; 3 no bundle"
-    " where one is required; 4 data or trust; 5 store; 6 access denied; 7 busy; 130 interrupted.",
+    epilog="Every flag may also be given as TCCACHE_VERB_FLAG, such as TCCACHE_PULL_REQUIRE=1;"
+    " --store, --trust, --json, --quiet and --verbose for all verbs as TCCACHE_FLAG, such as"
+    " TCCACHE_STORE. TCCACHE_DEBUG=1 shows where an error comes from.\n\n"
+    "Exit codes: 0 success, also when a pull finds nothing; 1 error; 2 usage; 3 no bundle where"
+    " one is required; 4 data or trust; 5 store; 6 access denied; 7 busy; 130 interrupted;"
+    " 143 terminated.",
 )
 @click.version_option(package_name="tccache", prog_name="tccache")
-def group() -> None:
+@click.pass_context
+def group(context: click.Context) -> None:
     """Start torch.compile'd models warm: move what the compiler made, prove that it is used."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(USAGE)
 
 
 for command in (demo, push, pull, lookup, ls, show, rm, verify, env, completion):
@@ -37,20 +64,64 @@ for command in (demo, push, pull, lookup, ls, show, rm, verify, env, completion)
 
 
 def entry() -> None:
-    """Runs the command line; ends the process with the exit code of what happened."""
+    """Runs the command line of this process; ends it with the exit code of what happened."""
+    signal.signal(signal.SIGTERM, _terminate)
+    code = run()
+    _let_go()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line; the exit code of what happened. Trouble is one sentence on stderr."""
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(arguments, prog_name="tccache", standalone_mode=False)
     except TccacheError as error:
-        click.echo(f"error: {error}", err=True)
-        code = error.exit_code
+        return _fail(error, str(error), error.exit_code)
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        return _fail(error, _usage(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output is gone; without this, the interpreter complains at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    sys.exit(code if isinstance(code, int) else 0)
+        _complain("interrupted")
+        return INTERRUPTED
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _fail(error, f"{error.strerror or error}{where}; {DEBUG}=1 shows where", FAILED)
+    except Exception as error:
+        text = (
+            f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it"
+        )
+        return _fail(error, text, FAILED)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: Exception, text: str, code: int) -> int:
+    if os.environ.get(DEBUG):
+        _complain("".join(traceback.format_exception(error)).rstrip())
+    _complain(f"error: {text}")
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    """A usage error in one line, with where to read on."""
+    text = " ".join(error.format_message().split()).removesuffix(".")
+    context = getattr(error, "ctx", None)
+    return f"{text} (see `{context.command_path} --help`)" if context else text
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # a full or closed stderr must not change the exit code
+        click.echo(printable(text), err=True)
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    """SIGTERM unwinds as an interrupt does, so that no temporary file or child stays behind."""
+    raise SystemExit(128 + number)
+
+
+def _let_go() -> None:
+    """Drops output that cannot be written: the interpreter would try again, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

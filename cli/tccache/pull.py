@@ -7,20 +7,22 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.output import Output, common, size, store_options, tree_options
+from tccache.options import common, store_options, target_options, tree_options
+from tccache.output import Output, counted, size
 
 
 @click.command()
 @click.argument("model")
 @store_options
+@target_options
 @tree_options
 @click.option("--require", is_flag=True, help="Exit 3 if there is nothing to pull.")
-@common("pull")
+@common
 def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None:
-    """Bring what the store holds for MODEL (a name or a model digest) to this machine.
+    """Bring what the store holds for MODEL to this machine.
 
-    Without directories the live directory is seeded. Nothing is overwritten. Finding nothing is
-    not an error: a cold start is a normal day.
+    MODEL is a name or a model digest. Without directories the live directory is seeded. Nothing
+    is overwritten. Finding nothing is not an error: a cold start is a normal day.
 
     \b
     Example:
@@ -46,19 +48,18 @@ def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None
             "seed_s": transfer.seed_s,
             "notes": list(pulled.notes),
         },
-        _text(model, pulled),
+        _lines(model, pulled),
     )
 
 
-def _text(model: str, pulled: cachesvc.Pulled) -> str:
+def _lines(model: str, pulled: cachesvc.Pulled) -> list[str]:
     if not pulled.found:
-        return f"{model}: nothing in the store for this environment; the next start is cold"
+        return [f"{model}: nothing in the store for this environment; the next start is cold"]
     transfer = pulled.transfer
     kept = f", {transfer.kept} of this machine's own kept" if transfer.kept else ""
     seconds = transfer.pull_s + transfer.seed_s
-    lines = [
-        f"{model}: {transfer.seeded} units seeded, {transfer.in_place} in place{kept};"
+    return [
+        f"{model}: {counted(transfer.seeded, 'unit')} seeded, {transfer.in_place} in place{kept};"
         f" {size(transfer.bytes)} in {seconds:.2f} s",
         *(f"  {prefix}: {folder}" for prefix, folder in pulled.directories),
     ]
-    return "\n".join(lines)

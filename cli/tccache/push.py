@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 import cachesvc
-from tccache.output import Output, common, size, store_options, tree_options
+from tccache.options import common, store_options, target_options, tree_options
+from tccache.output import Output, counted, size
 
 
 @click.command()
 @click.argument("model")
 @store_options
+@target_options
 @tree_options
 @click.option("--tag", "tags", multiple=True, metavar="TEXT", help="A tag to record. Repeatable.")
-@common("push")
+@common
 def push(out: Output, model: str, extra: dict[str, str], **options: Any) -> None:
     """Publish cache directories under the name MODEL.
 
@@ -50,17 +53,20 @@ def push(out: Output, model: str, extra: dict[str, str], **options: Any) -> None
             "skipped": dict(pushed.skipped),
             "warnings": list(pushed.warnings),
         },
-        _text(pushed),
+        _lines(pushed),
     )
 
 
-def _text(pushed: cachesvc.Pushed) -> str:
-    publication = pushed.publication
-    skipped = "".join(f", {count} {reason} files skipped" for reason, count in pushed.skipped)
-    found = f"{pushed.units} units in {pushed.files} files, {size(pushed.bytes)}{skipped}"
-    if publication.segment is None:
-        return f"{publication.address}: nothing to add, the store has all of {found}"
-    return (
-        f"{publication.address}: added {publication.added} of {found};"
-        f" pack {size(publication.pack_bytes)}, segment {publication.segment[:12]}"
-    )
+def _lines(pushed: cachesvc.Pushed) -> Iterator[str]:
+    done = pushed.publication
+    files = f"{counted(pushed.files, 'file')}, {size(pushed.bytes)}"
+    found = f"{counted(pushed.units, 'unit')} in {files}"
+    if done.segment is None:
+        yield f"{done.address}: nothing to add, the store has all of {found}"
+    else:
+        yield (
+            f"{done.address}: added {done.added} of {found};"
+            f" pack {size(done.pack_bytes)}, segment {done.segment[:12]}"
+        )
+    for reason, count in pushed.skipped:
+        yield f"  {counted(count, 'file')} passed over: {reason}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 import cachesvc
-from tccache.ls import listing_json, listing_text
-from tccache.output import Output, common, size, store_options
+from tccache.ls import listing_json, listing_lines
+from tccache.options import common, store_options
+from tccache.output import Output, counted, is_terminal, size
 
 
 @click.command()
@@ -16,23 +18,23 @@ from tccache.output import Output, common, size, store_options
 @store_options
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, delete nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@common("rm")
+@common
 def rm(out: Output, bundle: str, dry_run: bool, yes: bool, **options: Any) -> None:
-    """Delete the bundles that BUNDLE means: a name, a model digest, or NAME/MODEL/ENVIRONMENT.
+    """Delete the bundles that BUNDLE means.
 
+    BUNDLE is a name, a model digest, or NAME/MODEL/ENVIRONMENT cut short anywhere, as ls shows it.
     A push that merges at the same moment may bring the units back.
 
     \b
     Example:
       tccache rm llama-old --store s3://ml-cache/prod --trust store --dry-run
     """
-    planned = cachesvc.remove(bundle, dry_run=True, **options)
-    if not dry_run and not yes:
-        click.echo(listing_text(planned.bundles), err=True)
-        click.confirm(
-            f"Delete {planned.objects} objects, {size(planned.bytes)}?", abort=True, err=True
-        )
-    done = planned if dry_run else cachesvc.remove(bundle, **options)
+    if dry_run:
+        done = cachesvc.remove(bundle, dry_run=True, **options)
+    else:
+        if not yes:
+            _ask(bundle, options)
+        done = cachesvc.remove(bundle, **options)
     out.result(
         {
             "dry_run": dry_run,
@@ -40,6 +42,23 @@ def rm(out: Output, bundle: str, dry_run: bool, yes: bool, **options: Any) -> No
             "objects": done.objects,
             "bytes": done.bytes,
         },
-        f"{'would delete' if dry_run else 'deleted'} {len(done.bundles)} bundles,"
-        f" {done.objects} objects, {size(done.bytes)}",
+        (
+            *(listing_lines(done.bundles) if dry_run else ()),
+            f"{'would delete' if dry_run else 'deleted'} {counted(len(done.bundles), 'bundle')},"
+            f" {counted(done.objects, 'object')}, {size(done.bytes)}",
+        ),
     )
+
+
+def _ask(bundle: str, options: dict[str, Any]) -> None:
+    """Returns if somebody at the terminal agrees."""
+    if not is_terminal(sys.stdin):
+        raise cachesvc.UsageError(
+            "there is no terminal to ask at: give --yes, or --dry-run to see what would be deleted"
+        )
+    planned = cachesvc.remove(bundle, dry_run=True, **options)
+    for line in listing_lines(planned.bundles):
+        click.echo(line, err=True)
+    objects = f"{counted(planned.objects, 'object')}, {size(planned.bytes)}"
+    if not click.confirm(f"Delete {objects}?", err=True):
+        raise cachesvc.TccacheError("nothing was deleted: the answer was no")

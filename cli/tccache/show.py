@@ -9,15 +9,18 @@ import click
 
 import cachesvc
 from tccache.ls import listing_json
-from tccache.output import Output, common, size, store_options
+from tccache.options import common, store_options
+from tccache.output import Output, counted, size
 
 
 @click.command()
 @click.argument("bundle")
 @store_options
-@common("show")
+@common
 def show(out: Output, bundle: str, **options: Any) -> None:
-    """Show what the bundles hold that BUNDLE means: a name, a digest, NAME/MODEL/ENVIRONMENT.
+    """Show what the bundles hold that BUNDLE means.
+
+    BUNDLE is a name, a model digest, or NAME/MODEL/ENVIRONMENT cut short anywhere, as ls shows it.
 
     \b
     Example:
@@ -28,7 +31,7 @@ def show(out: Output, bundle: str, **options: Any) -> None:
         out.warn(detail.refused)
     out.result(
         {"bundles": [_json(detail) for detail in found]},
-        "\n\n".join("\n".join(_lines(detail)) for detail in found),
+        [line for detail in found for line in _lines(detail)],
     )
 
 
@@ -66,11 +69,11 @@ def _lines(detail: cachesvc.Detail) -> Iterator[str]:
         yield f"  {name}: {value}"
     for segment in detail.segments:
         yield (
-            f"  segment {segment.name[:12]} of {segment.created}: {segment.units} units,"
+            f"  segment {segment.name[:12]} of {segment.created}: {counted(segment.units, 'unit')},"
             f" {size(segment.unpacked_bytes)} in a pack of {size(segment.pack_bytes)}"
         )
     for name, (units, files, total) in detail.sections.items():
-        yield f"  {name}: {units} units, {files} files, {size(total)}"
+        yield f"  {name}: {counted(units, 'unit')}, {counted(files, 'file')}, {size(total)}"
     if detail.requirements:
         yield f"  needs: {', '.join(detail.requirements)}"
     for call in detail.coverage:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 import cachesvc
-from tccache.output import Output, common, size, store_options
+from tccache.options import common, store_options
+from tccache.output import Output, counted, size
 
 
 @click.command()
 @click.argument("bundle", required=False)
 @store_options
-@common("verify")
+@common
 def verify(out: Output, bundle: str | None, **options: Any) -> None:
-    """Check every manifest, pack and file of a store, or of BUNDLE, by its digest.
+    """Check every manifest, pack and file of a store by its digest.
 
-    Exit 4 if anything is not what it should be.
+    With BUNDLE only of the bundles that it means. Exit 4 if anything is not what it should be.
 
     \b
     Example:
@@ -35,9 +37,22 @@ def verify(out: Output, bundle: str | None, **options: Any) -> None:
             "problems": list(done.problems),
             "orphans": list(done.orphans),
         },
-        f"{'ok' if done.ok else 'not ok'}: {done.bundles} bundles, {done.segments} segments,"
-        f" {done.entries} files, {size(done.bytes)}; {len(done.problems)} problems,"
-        f" {len(done.orphans)} orphans",
+        _lines(done),
     )
     if not done.ok:
-        raise cachesvc.IntegrityError("; ".join(done.problems), done.problems)
+        raise cachesvc.IntegrityError(
+            f"{counted(len(done.problems), 'problem')} found: remove these bundles with"
+            " `tccache rm` and push them again",
+            done.problems,
+        )
+
+
+def _lines(done: cachesvc.Verification) -> Iterator[str]:
+    yield (
+        f"{'ok' if done.ok else 'not ok'}: {counted(done.bundles, 'bundle')},"
+        f" {counted(done.segments, 'segment')}, {counted(done.entries, 'file')}, {size(done.bytes)}"
+    )
+    for problem in done.problems:
+        yield f"  problem: {problem}"
+    for orphan in done.orphans:
+        yield f"  orphan, no manifest names it: {orphan}"
