@@ -43,12 +43,12 @@ class InOrder(click.Group):
     invoke_without_command=True,
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "TCCACHE"},
-    epilog="Every flag may also be given as TCCACHE_VERB_FLAG, such as TCCACHE_PULL_REQUIRE=1;"
+    epilog="Exit codes: 0 success, also when a pull finds nothing; 1 error; 2 usage; 3 no bundle"
+    " where one is required; 4 data or trust; 5 store; 6 access denied; 7 busy; 130 interrupted;"
+    " 143 terminated.\n\n"
+    "Every flag may also be given as TCCACHE_VERB_FLAG, such as TCCACHE_PULL_REQUIRE=1;"
     " --store, --trust, --json, --quiet and --verbose for all verbs as TCCACHE_FLAG, such as"
-    " TCCACHE_STORE. TCCACHE_DEBUG=1 shows where an error comes from.\n\n"
-    "Exit codes: 0 success, also when a pull finds nothing; 1 error; 2 usage; 3 no bundle where"
-    " one is required; 4 data or trust; 5 store; 6 access denied; 7 busy; 130 interrupted;"
-    " 143 terminated.",
+    " TCCACHE_STORE. TCCACHE_DEBUG=1 shows where an error comes from.",
 )
 @click.version_option(package_name="tccache", prog_name="tccache")
 @click.pass_context
