@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -37,3 +39,12 @@ def _own_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         yield
+
+
+@pytest.fixture(scope="session")
+def h200_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The caches that one process left on an H200, unpacked: data/README.md. To be read only."""
+    folder = tmp_path_factory.mktemp("h200")
+    with tarfile.open(Path(__file__).parent / "data" / "h200_cache.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    return folder
