@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
@@ -15,27 +16,50 @@ DEFAULT: dict[str, Json] = {"backend": "inductor", "options": [], "dynamic": Non
 
 def original(model: Any) -> Any:
     """The module or function that `torch.compile` was given; `model` itself if none was."""
-    inner = getattr(model, "_orig_mod", None)
+    inner = (_field(model, "_modules") or {}).get("_orig_mod")
     if isinstance(inner, torch.nn.Module):
         return inner
-    return getattr(model, "_torchdynamo_orig_callable", model)
+    inner = _field(model, "_torchdynamo_orig_callable")
+    wrapped = _field(inner, "__wrapped__")
+    if isinstance(wrapped, MethodType):  # Dynamo puts a function around a bound method
+        return wrapped
+    return model if inner is None else inner
+
+
+def own_forward(module: torch.nn.Module) -> Any:
+    """The `forward` put on a module itself; None if it is just that of its class, compiled."""
+    forward = original(module.__dict__.get("forward"))
+    function = getattr(forward, "__func__", None)
+    return None if function is not None and function is type(module).forward else forward
 
 
 def is_compiled(model: Any) -> bool:
     """Whether calling the model, or a part of it, goes through `torch.compile`."""
     if isinstance(model, torch.nn.Module):
-        return any(_compiled_itself(module) for module in model.modules())
-    return _compiled_itself(model)
+        return any(is_compiled_itself(module) for module in model.modules())
+    return is_compiled_itself(model)
 
 
-def _compiled_itself(model: Any) -> bool:
-    forward = getattr(model, "forward", None)
-    return (
-        isinstance(getattr(model, "_orig_mod", None), torch.nn.Module)
-        or getattr(model, "_compiled_call_impl", None) is not None
-        or hasattr(model, "_torchdynamo_orig_callable")
-        or hasattr(forward, "_torchdynamo_orig_callable")
-    )
+def is_compiled_itself(model: Any) -> bool:
+    """Whether calling the model goes through `torch.compile`, its parts left aside."""
+    return original(model) is not model or _compiled(model) is not model
+
+
+def _compiled(model: Any) -> Any:
+    """What `torch.compile` has put in the place of a model's call; `model` if nothing."""
+    call = _field(model, "_compiled_call_impl")
+    if call is not None:
+        return call
+    forward = getattr(model, "forward", None) if isinstance(model, torch.nn.Module) else None
+    return forward if hasattr(forward, "_torchdynamo_orig_callable") else model
+
+
+def _field(value: Any, name: str) -> Any:
+    """An object's own attribute; none of its code runs, as a `__getattr__` would."""
+    try:
+        return object.__getattribute__(value, "__dict__").get(name)
+    except AttributeError:
+        return None
 
 
 def compile_options(model: Any) -> dict[str, Json]:
@@ -45,8 +69,7 @@ def compile_options(model: Any) -> dict[str, Json]:
     a start before and after that call find the same bundle. Where this torch does not show the
     backend, it counts as the default.
     """
-    compiled = getattr(model, "_compiled_call_impl", None) or model
-    backend = _backend(compiled)
+    backend = _backend(_compiled(model))
     if backend is None:
         return DEFAULT
     options = {**getattr(backend, "config", {}), **getattr(backend, "kwargs", {})}

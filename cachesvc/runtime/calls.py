@@ -69,7 +69,7 @@ def _short(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         facts = describe_tensor(value)
         grad = " grad" if value.requires_grad else ""
-        return f"{str(value.dtype).removeprefix('torch.')}{facts['shape']}{grad}"
+        return f"{str(value.dtype).removeprefix('torch.')}{facts.get('shape', '[?]')}{grad}"
     if isinstance(value, bool | int | float | str | type(None)):
         return repr(value)[:80]
     if isinstance(value, Mapping):

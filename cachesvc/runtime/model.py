@@ -5,21 +5,29 @@ Each part is a named component, so that a miss can name the one that changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from cachesvc.core.address import name_from
 from cachesvc.core.components import Components
-from cachesvc.core.digest import Json, canonical_json, digest_json
-from cachesvc.runtime.backend import compile_options, original
-from cachesvc.runtime.describe import attributes, class_name, describe_tensor
-from cachesvc.runtime.sources import source_digest
+from cachesvc.core.digest import Json, canonical_json
+from cachesvc.runtime.backend import compile_options, is_compiled_itself, original, own_forward
+from cachesvc.runtime.describe import (
+    Describer,
+    class_name,
+    closure,
+    describe_class,
+    describe_tensor,
+    shortened,
+)
 
-_MAX_TEXT = 400
-# Fields of every nn.Module that are described elsewhere or hold no state of the model.
-_OWN = frozenset({"training", "call_super_init", "dump_patches", "forward"})
+# What every module has of its own; all of it is described elsewhere or holds no state of a model.
+_OWN = frozenset(
+    {*torch.nn.Module.__annotations__, *torch.nn.Module().__dict__, "_is_torch_compile"}
+)
+_Parts = Iterator[tuple[str, Json]]
 
 
 def model_name(model: Any) -> str:
@@ -33,84 +41,116 @@ def model_components(model: Any, *, salt: str = "") -> Components:
     """The components of the model digest.
 
     Equal across processes, hosts, checkouts, devices, hash seeds and weight values; different
-    when a class, its source, a shape, a dtype, a plain attribute, a mode, a hook or a compile
-    option changes. `salt` is the user's own component.
+    when a class, its code, a shape, a dtype, a plain attribute, a mode, a hook or a compile
+    option changes. `salt` is the user's own component. Never raises for what attributes hold.
     """
     inner = original(model)
     parts: dict[str, Json] = {"compile": dict(compile_options(model))}
     if salt:
         parts["salt"] = salt
-    if isinstance(inner, torch.nn.Module):
-        parts.update(_module_parts(inner))
-    else:
-        parts["function"] = getattr(inner, "__qualname__", class_name(type(inner)))
-        parts["source"] = source_digest(inner)
+    is_module = isinstance(inner, torch.nn.Module)
+    parts.update(_module_parts(inner) if is_module else _function_parts(inner))
+    return _components(parts)
+
+
+def _components(parts: Mapping[str, Json]) -> Components:
     return Components.of({name: _text(value) for name, value in parts.items()})
 
 
 def _text(value: Json) -> str:
     """Short values are kept readable, long ones by their digest."""
-    text = value if isinstance(value, str) else canonical_json(value).decode()
-    return text if len(text) <= _MAX_TEXT else f"sha256:{digest_json(value)}"
+    short = shortened(value)
+    return short if isinstance(short, str) else canonical_json(short).decode()
 
 
-def _module_parts(model: torch.nn.Module) -> Iterator[tuple[str, Json]]:
-    modules = dict(model.named_modules(remove_duplicate=False))
+def _function_parts(function: Any) -> _Parts:
+    """A function with the modules that it is bound to or has taken from where it was defined."""
+    describer = Describer()
+    yield "function", getattr(function, "__qualname__", class_name(type(function)))
+    yield "code", describer.describe(function)
+    if not hasattr(function, "__qualname__"):  # an object that can be called
+        yield "class", describe_class(type(function))
+    for name, value in (("self", getattr(function, "__self__", None)), *closure(function)):
+        inner = original(value)
+        if isinstance(inner, torch.nn.Module):
+            yield f"module {name}", _components(dict(_module_parts(inner))).digest
+
+
+def _module_parts(model: torch.nn.Module) -> _Parts:
+    modules = _modules(model)
+    first = {id(original(module)): path for path, module in modules.items()}
+    inner = {path: original(module) for path, module in modules.items()}
     yield "class", class_name(type(model))
-    yield "modules", [[path, class_name(type(item))] for path, item in modules.items()]
-    yield "training", sorted(path for path, item in modules.items() if item.training)
-    yield "parameters", list(_tensors(model.named_parameters(remove_duplicate=False)))
-    yield "buffers", list(_tensors(model.named_buffers(remove_duplicate=False)))
-    yield from _sources(modules)
+    yield "modules", [_structure(path, module, first) for path, module in inner.items()]
+    yield "training", [path for path, module in inner.items() if module.training]
+    yield "parameters", list(_tensors((p, m._parameters) for p, m in inner.items()))
+    yield "buffers", list(_tensors((p, m._buffers) for p, m in inner.items()))
+    yield from _classes(inner.values())
+    describer = Describer()
     for path, module in modules.items():
-        yield from _attributes(path, module)
+        yield from _own_parts(path or ".", module, describer, outermost=module is model)
 
 
-def _tensors(named: Iterator[tuple[str, torch.Tensor]]) -> Iterator[Json]:
+def _modules(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Every module once, by its first path; a compiled one stands for what was compiled."""
+    found: dict[str, torch.nn.Module] = {}
+    seen: set[int] = set()
+    waiting = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
+        inner = original(module)
+        if id(inner) not in seen:
+            seen.add(id(inner))
+            found[path] = module
+            children = [(f"{path}.{name}".lstrip("."), c) for name, c in _children(inner)]
+            waiting += reversed(children)
+    return found
+
+
+def _children(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    return ((name, child) for name, child in module._modules.items() if child is not None)
+
+
+def _structure(path: str, module: torch.nn.Module, first: Mapping[int, str]) -> Json:
+    """A module's class, and the places of those of its children that came before under others."""
+    places = {name: first[id(original(child))] for name, child in _children(module)}
+    shared: Json = {n: at for n, at in places.items() if at != f"{path}.{n}".lstrip(".")}
+    return [path, class_name(type(module)), *([shared] if shared else [])]
+
+
+def _tensors(
+    groups: Iterable[tuple[str, Mapping[str, torch.Tensor | None]]],
+) -> Iterator[Json]:
     """Each tensor's description; one that is there before (tied) names its first place."""
     first: dict[int, str] = {}
-    for name, tensor in named:
-        tied = first.setdefault(id(tensor), name)
-        yield [name, describe_tensor(tensor), None if tied == name else tied]
+    for path, tensors in groups:
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                place = f"{path}.{name}".lstrip(".")
+                tied = first.setdefault(id(tensor), place)
+                yield [place, describe_tensor(tensor), None if tied == place else tied]
 
 
-def _sources(modules: dict[str, torch.nn.Module]) -> Iterator[tuple[str, Json]]:
-    kinds = {kind for module in modules.values() for kind in type(module).__mro__}
+def _classes(modules: Iterable[torch.nn.Module]) -> _Parts:
+    kinds = {kind for module in modules for kind in type(module).__mro__}
     for kind in kinds:
         if not kind.__module__.startswith(("torch.", "builtins")):
-            yield f"source {class_name(kind)}", source_digest(kind)
+            yield f"code {class_name(kind)}", describe_class(kind)
 
 
-def _attributes(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Json]]:
-    plain = {
-        name: value
-        for name, value in attributes(module)
-        if name not in _OWN and not _is_machinery(name)
-    }
+def _own_parts(path: str, module: Any, describer: Describer, *, outermost: bool) -> _Parts:
+    inner = original(module)
+    plain = dict(describer.attributes(inner, but=_OWN))
     if plain:
-        yield f"attributes {path or '.'}", plain
-    if "forward" in module.__dict__:
-        yield f"forward {path or '.'}", source_digest(module.__dict__["forward"])
-    hooks = [name for name in module.__dict__ if name.endswith("_hooks") and module.__dict__[name]]
+        yield f"attributes {path}", plain
+    forward = own_forward(inner)
+    if forward is not None:
+        yield f"forward {path}", describer.describe(forward)
+    hooks = {n: h for n, h in inner.__dict__.items() if n.endswith("_hooks") and h}
     if hooks:
         yield (
-            f"hooks {path or '.'}",
-            {name: [source_digest(h) for h in module.__dict__[name].values()] for name in hooks},
+            f"hooks {path}",
+            {n: [describer.describe(h) for h in hooks[n].values()] for n in hooks},
         )
-
-
-def _is_machinery(name: str) -> bool:
-    """Whether an attribute is nn.Module's own bookkeeping."""
-    return name in torch.nn.Module.__annotations__ or name.startswith(
-        (
-            "_is_torch_compile",
-            "_torchdynamo",
-            "_parameters",
-            "_buffers",
-            "_modules",
-            "_non_persistent",
-            "_backward",
-            "_forward",
-            "_load",
-        )
-    )
+    if not outermost and is_compiled_itself(module):
+        yield f"compile {path}", dict(compile_options(module))
