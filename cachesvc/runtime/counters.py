@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,8 +41,12 @@ class Meter:
         self._before = self._read()
 
     def read(self) -> Counts:
-        """The counts since this meter was made."""
-        return self._read().minus(self._before)
+        """The counts since this meter was made, or since the program cleared the counters."""
+        now = self._read()
+        numbers = (item.name for item in fields(now) if item.name != "unread")
+        cleared = [name for name in numbers if getattr(now, name) < getattr(self._before, name)]
+        zeros: dict[str, Any] = dict.fromkeys(cleared, 0)
+        return now.minus(replace(self._before, **zeros))
 
     def _read(self) -> Counts:
         counters = _counters()

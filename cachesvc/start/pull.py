@@ -74,13 +74,18 @@ def pull(
     if require and not pulled.found:
         raise BundleNotFound(
             f"no bundle for {label or _shown(model)} and this environment in"
-            f" {repository.store.url}: see `tccache ls`, or push one"
+            f" {repository.store.url}: {_why(pulled) or 'see `tccache ls`, or push one'}"
         )
     return pulled
 
 
 def _shown(model: Any) -> str:
     return model if isinstance(model, str) else type(model).__name__
+
+
+def _why(pulled: Pulled) -> str:
+    """Why nothing of what there is can be used here, if that is so."""
+    return "; ".join(f"left out, {text}" for text in pulled.transfer.left_out)
 
 
 def _bring(repository: Repository, found: Holdings, trees: Trees, progress: Progress) -> Pulled:
@@ -97,7 +102,7 @@ def _bring(repository: Repository, found: Holdings, trees: Trees, progress: Prog
     return Pulled(
         bundles=tuple(sorted(addresses)),
         transfer=transfer,
-        directories=_directories(found, places, trees),
+        directories=_directories(found, places, trees.mega if artifacts else None, trees),
         artifacts=artifacts,
         notes=(*notes, *refused),
     )
@@ -128,12 +133,14 @@ def _write_mega(found: Holdings, places: Places, trees: Trees) -> int:
     return len(artifacts)
 
 
-def _directories(found: Holdings, places: Places, trees: Trees) -> tuple[tuple[str, str], ...]:
-    """Where each section that was brought lies now."""
+def _directories(
+    found: Holdings, places: Places, mega: PathLike | None, trees: Trees
+) -> tuple[tuple[str, str], ...]:
+    """Where each section that was brought lies now; of a mega-cache, the file if it was written."""
     prefixes = {prefix for prefix, _ in places.folders}
     held = {prefix for prefix in prefixes for key in found.units if key.startswith(prefix + "/")}
     shown = [(prefix, str(folder)) for prefix, folder in places.folders if prefix in held]
     if trees:
         shown = [(prefix, folder) for prefix, folder in shown if prefix != "megacache"]
-        shown += [("megacache", str(directory(trees.mega)))] if trees.mega else []
+        shown += [("megacache", str(directory(mega)))] if mega else []
     return tuple(shown)

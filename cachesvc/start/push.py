@@ -125,9 +125,13 @@ def _publish(
     missing = [u for u in found.scan.units if not covers(held.get(u.key), len(u.files))]
     damaged: list[str] = []
     drafts = list(_drafts(missing, facts, found, damaged))
-    if drafts or not found.scan.units or damaged:
+    if drafts:
         progress(f"pack {len(drafts)} units")
         mark_format(repository.store)
+    elif damaged and len(damaged) == len(found.scan.units):
+        reasons = "; ".join(damaged[:3])
+        raise IntegrityError(f"nothing to publish under {facts.address}: {reasons}", damaged)
+    if drafts or not found.scan.units:
         publication = publish(repository, facts, reading, drafts, host)
     else:
         publication = Publication(facts.address, None)

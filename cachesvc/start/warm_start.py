@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cachesvc.core.errors import TccacheError
-from cachesvc.core.manifest import Manifest
 from cachesvc.core.report import Report, Transfer
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import Live
@@ -26,6 +25,12 @@ from cachesvc.runtime.headers import spare_headers
 from cachesvc.start.bundles import again_if_moved, find
 from cachesvc.start.settings import StoreLike, is_disabled, open_repository
 from cachesvc.start.transfer import Holdings, Progress, quiet, seed
+
+_SECTIONS = {
+    "directories": frozenset({"inductor", "triton"}),
+    "megacache": frozenset({"megacache"}),
+}
+"""What each tier brings."""
 
 
 def warm_start(
@@ -42,9 +47,10 @@ def warm_start(
 
     `inputs` are the arguments of one example call, `calls` several: a sequence of arguments, a
     mapping of keyword arguments, or a callable without arguments each. They are made after
-    seeding and prove the start. Without them the report is `unproven` and settles by itself at
-    the model's first calls. `label` names the bundle (default: the model's class). The store is
-    TCCACHE_STORE, the word of trust TCCACHE_TRUST unless given.
+    seeding, with gradients and autocast as they are set around this function, and prove the
+    start. Without them the report is `unproven` and settles by itself at the model's first calls.
+    `label` names the bundle (default: the model's class). The store is TCCACHE_STORE, the word of
+    trust TCCACHE_TRUST unless given.
 
     Never raises for the cache, the store or the calls: the report says what went wrong. Where
     TCCACHE_DISABLE is set, nothing is touched and the calls are made as they are.
@@ -89,6 +95,8 @@ class _Attempt:
             with self._stage("identify"):
                 self.notes.extend(self.locate().notes)
                 directories.use(self._live())
+            if self.late:
+                self.notes.append("late: this process had compiled before; its directories stay")
             repository = open_repository(store, trust)
             self.store = repository.store.url
             again_if_moved(lambda: self._bring(repository, self._live()))
@@ -109,41 +117,36 @@ class _Attempt:
 
     def _bring(self, repository: Repository, live: Live) -> None:
         with self._stage("look up"):
-            self.found = found = find(repository, self.model, label=self.label)
+            found = find(repository, self.model, label=self.label)
         self.notes.extend(refused.reason for refused in found.refused)
         self.notes.extend(f"left out, {text}" for text in found.left_out)
         if not found.units:
+            self.transfer = Transfer(left_out=found.left_out)
             self.notes.append(f"the store has nothing for this model here: {repository.store.url}")
             return
-        directory_tier = any(
-            unit.section in ("inductor", "triton") for unit in found.units.values()
-        )
-        self.tier = "directories" if directory_tier else "megacache"
+        tier = _tier(found)
         self.transfer = seed(
             repository,
             found,
             live.places,
-            # A mega-cache beside the directories holds nothing that they lack.
-            wanted=lambda unit: unit.section != "megacache" or not directory_tier,
+            wanted=lambda unit: unit.section in _SECTIONS[tier],
             progress=self.progress,
         )
-        if any(unit.section == "inductor" for unit in found.units.values()):
-            spare_headers()
+        self.found, self.tier = found, tier
         self.stages += [("pull", self.transfer.pull_s), ("seed", self.transfer.seed_s)]
-        self.notes.extend(_context_notes(found.newest))
-        if not directory_tier:
+        self.notes.extend(_context_notes(found))
+        if tier == "megacache":
             with self._stage("load"):
                 self._load(found, live)
-        if self.late:
-            self.notes.append("late: this process had compiled before; its directories were kept")
+        elif any(unit.section == "inductor" for unit in found.units.values()):
+            spare_headers()
 
     def _load(self, found: Holdings, live: Live) -> None:
         artifacts = []
-        for unit in found.units.values():
-            for entry in unit.entries:
-                file = live.places.locate(entry.path)
-                if file is not None:
-                    artifacts.append(Artifact.from_bytes(file.read_bytes(), entry.path))
+        for path in (e.path for u in found.units.values() for e in u.entries):
+            file = live.places.locate(path) if path.startswith("megacache/") else None
+            if file is not None:
+                artifacts.append(Artifact.from_bytes(file.read_bytes(), path))
         if not megacache.load(artifacts):
             self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
 
@@ -180,7 +183,7 @@ class _Attempt:
             first_call_s=first,
             cold_s=self._cold_s(),
             coverage=tuple(call.signature for call, _ in made),
-            notes=tuple(self.notes),
+            notes=tuple(dict.fromkeys(self.notes)),  # a second look may say the same again
         )
 
     def _name(self) -> str:
@@ -205,11 +208,20 @@ class _Attempt:
             self.stages.append((name, time.perf_counter() - started))
 
 
-def _context_notes(newest: Manifest | None) -> Iterator[str]:
-    """What differs between the process that compiled and this one, and may explain a miss."""
-    if newest is None:
-        return
-    recorded = newest.units[0].origin.context
-    if recorded:
-        for difference in recorded.diff(read_context()):
+def _tier(found: Holdings) -> str:
+    """The best tier that the units allow; a mega-cache holds nothing that directories lack."""
+    sections = {unit.section for unit in found.units.values()}
+    return "directories" if sections & _SECTIONS["directories"] else "megacache"
+
+
+def _context_notes(found: Holdings) -> Iterator[str]:
+    """What differs between the process that compiled last and this one, and may explain a miss.
+
+    Nothing where some of the units were compiled by a process like this one.
+    """
+    origins = (unit.origin for unit in found.units.values() if unit.origin.context)
+    by_time = sorted(origins, key=lambda origin: origin.created)
+    here = read_context()
+    if by_time and not any(origin.context == here for origin in by_time):
+        for difference in by_time[-1].context.diff(here):
             yield f"context differs, {difference}"
