@@ -17,9 +17,11 @@ from tccache.output import Output, counted, size
 @store_options
 @target_options
 @tree_options
-@click.option("--tag", "tags", multiple=True, metavar="TEXT", help="A tag to record. Repeatable.")
+@click.option("--tag", multiple=True, metavar="TEXT", help="A tag to record. Repeatable.")
 @common
-def push(out: Output, model: str, extra: dict[str, str], **options: Any) -> None:
+def push(
+    out: Output, model: str, extra: dict[str, str], tag: tuple[str, ...], **options: Any
+) -> None:
     """Publish cache directories under the name MODEL.
 
     Without directories the live directory of this machine is pushed. A push adds: what the store
@@ -31,7 +33,7 @@ def push(out: Output, model: str, extra: dict[str, str], **options: Any) -> None
         --inductor-dir /tmp/torchinductor_me --triton-dir ~/.triton/cache
     """
     with out.progress() as progress:
-        pushed = cachesvc.push(model, extra=extra, progress=progress, **options)
+        pushed = cachesvc.push(model, extra=extra, tags=tag, progress=progress, **options)
     publication = pushed.publication
     out.warn(pushed.warnings)
     out.result(
