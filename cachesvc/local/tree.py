@@ -17,8 +17,8 @@ from cachesvc.local.megafile import Artifact
 
 _KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
 
-Home = tuple[Path, int]
-"""A tree, and how many folders lie between it and the section: one unit comes from one home."""
+Home = tuple[Path, tuple[str, ...]]
+"""A tree, and the folders in it that show in no entry path: each unit comes from one home."""
 
 Copies = dict[Home, dict[str, "FoundFile"]]
 """The files of one unit by entry path, for each home that has some."""
@@ -92,7 +92,7 @@ def _group_units(
     files: Iterable[tuple[Home, FoundFile]], artifacts: Iterable[Artifact]
 ) -> dict[str, Copies]:
     units: dict[str, Copies] = {}
-    nowhere = (Path(), 0)
+    nowhere: Home = (Path(), ())
     for home, file in (*files, *((nowhere, _artifact_file(item)) for item in artifacts)):
         copies = units.setdefault(unit_key(file.path.split("/")), {})
         copies.setdefault(home, {}).setdefault(file.path, file)
@@ -134,7 +134,7 @@ class _Walk:
                     yield from self._folder(Path(item.path), root, section, below)
             else:
                 entry = entry_parts(section, below)
-                home = (root, len(below) - len(entry))
+                home = (root, below[: len(below) + 1 - len(entry)])
                 yield from ((home, file) for file in self._file(item, "/".join(entry)))
 
     def _items(self, folder: Path) -> list[os.DirEntry[str]]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,3 +51,55 @@ def torch_text(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+UNPRIVILEGED = 12345
+"""A user without an entry in passwd, as containers are given."""
+
+_PRELUDE = f"""
+import json, os, sys, tempfile
+from pathlib import Path
+from cachesvc.local import ledger, live, places, seed, tree
+from cachesvc.core.errors import TccacheError
+
+def show(value):
+    json.dump(value, sys.stdout)
+
+# All is imported before: the interpreter's own files may be closed to others.
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid({UNPRIVILEGED})
+    os.setuid({UNPRIVILEGED})
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can reach and write to; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(prefix="tccache-test-", dir="/tmp"))
+    folder.chmod(0o777)
+    yield folder
+    subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=True)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def unprivileged() -> Callable[..., Any]:
+    """A function that runs Python source, with arguments, for a user who is nobody in particular.
+
+    It gives what the source passes to `show`. Root becomes that user; permissions hold for both.
+    """
+
+    def run(source: str, *args: object, environ: dict[str, str] | None = None) -> Any:
+        result = subprocess.run(
+            [sys.executable, "-c", _PRELUDE + textwrap.dedent(source), *map(str, args)],
+            env=os.environ if environ is None else environ,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    return run
