@@ -25,6 +25,10 @@ def _shown(value: str | None) -> str:
     return "absent" if value is None else value or "''"
 
 
+def _unicode(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
 @dataclass(frozen=True)
 class Components(Mapping[str, str]):
     """An immutable mapping of component name to text, with a digest over all of them."""
@@ -33,7 +37,8 @@ class Components(Mapping[str, str]):
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Components:
-        return cls(tuple(sorted(values.items())))
+        """The components by name; what is not Unicode, as a path may be, is spelled out."""
+        return cls(tuple(sorted((_unicode(name), _unicode(text)) for name, text in values.items())))
 
     @cached_property
     def _index(self) -> dict[str, str]:

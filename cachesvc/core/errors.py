@@ -31,7 +31,7 @@ class BundleNotFound(TccacheError):
 class IntegrityError(TccacheError):
     """Bytes are not what their manifest, digest or format says.
 
-    `issues` lists everything that was found wrong, not only the first thing.
+    `issues` lists what was found wrong, not only the first thing: up to twenty of them.
     """
 
     exit_code = 4

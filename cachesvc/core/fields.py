@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from cachesvc.core.digest import canonical_json
@@ -16,7 +17,11 @@ Extra = tuple[tuple[str, str], ...]
 
 MAX_ISSUES = 20
 MAX_INTEGER = (1 << 63) - 1
+MAX_DEPTH = 16
+"""How deep an unknown field may nest, so that it can always be written again."""
+
 _MISSING: Any = object()
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Issues:
@@ -39,13 +44,24 @@ class Issues:
 
 
 def load_object(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `data`; IntegrityError for anything else, duplicate names included."""
+    """The JSON object in `data`; IntegrityError for anything else.
+
+    Also refused is what JSON libraries read differently or cannot write again: a name that comes
+    twice, NaN and infinities (also 1e999), and half of a surrogate pair.
+    """
     try:
+        text = data.decode()
         value = json.loads(
-            data.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant
+            text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite
         )
-    except (ValueError, RecursionError) as error:
-        raise IntegrityError(f"{what} is not JSON: {error or 'nested too deep'}") from None
+        if _SURROGATE.search(text):
+            canonical_json(value)
+    except UnicodeError:
+        raise IntegrityError(f"{what} is not JSON: it is not valid Unicode") from None
+    except ValueError as error:
+        raise IntegrityError(f"{what} is not JSON: {error}") from None
+    except RecursionError:
+        raise IntegrityError(f"{what} is not JSON: it is nested too deep") from None
     if not isinstance(value, dict):
         raise IntegrityError(f"{what} is not a JSON object")
     return value
@@ -58,8 +74,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is not a finite number")
+    return number
+
+
+def shown(value: object) -> str:
+    """A JSON value for people, in a few characters; what it holds is not looked into."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return f"{value[:80]!r}" if isinstance(value, str) else f"{value!s:.40}"
 
 
 class Fields:
@@ -83,9 +109,10 @@ class Fields:
         return f"{self.where}.{name}" if self.where else name
 
     def text(self, name: str, pattern: re.Pattern[str] | None = None) -> str:
+        before = self.issues.count
         value = self._take(name, str, "")
-        if pattern is not None and not pattern.fullmatch(value):
-            self.issues.add(self.at(name), f"{value[:80]!r} has not the form {pattern.pattern}")
+        if pattern is not None and self.issues.count == before and not pattern.fullmatch(value):
+            self.issues.add(self.at(name), f"{shown(value)} has not the form {pattern.pattern}")
         return value
 
     def optional_text(self, name: str, pattern: re.Pattern[str]) -> str | None:
@@ -94,19 +121,16 @@ class Fields:
     def integer(self, name: str) -> int:
         value = self._take(name, int, 0)
         if isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
-            self.issues.add(self.at(name), f"{str(value)[:40]} is not a size from 0 to 2^63-1")
+            self.issues.add(self.at(name), f"{shown(value)} is not a size from 0 to 2^63-1")
             return 0
         return value
-
-    def flag(self, name: str) -> bool:
-        return False if self._absent(name) else self._take(name, bool, False)
 
     def optional_number(self, name: str) -> float | None:
         if self._absent(name):
             return None
         value = self._take(name, (int, float), 0.0)
         if isinstance(value, bool) or not 0 <= value < 1e12:
-            self.issues.add(self.at(name), f"{str(value)[:40]} is not a number from 0 to 1e12")
+            self.issues.add(self.at(name), f"{shown(value)} is not a number from 0 to 1e12")
             return None
         return float(value)
 
@@ -115,28 +139,29 @@ class Fields:
         for index, value in enumerate(values):
             if not isinstance(value, str) or (pattern and not pattern.fullmatch(value)):
                 self.issues.add(
-                    f"{self.at(name)}[{index}]", f"{value!r:.80} has not the form asked"
+                    f"{self.at(name)}[{index}]", f"{shown(value)} has not the form asked"
                 )
         return tuple(value for value in values if isinstance(value, str))
 
     def mapping(self, name: str) -> dict[str, str]:
         """An object whose values are all text."""
         values = self._take(name, dict, {})
-        if not all(isinstance(value, str) for value in values.values()):
-            self.issues.add(self.at(name), "holds a value that is not text")
-            return {}
-        return values
+        for key, value in values.items():
+            if not isinstance(value, str):
+                self.issues.add(f"{self.at(name)}.{key:.80}", "is not text")
+        return {key: value for key, value in values.items() if isinstance(value, str)}
 
-    def each(self, name: str, parse: Callable[[Fields], T]) -> tuple[T, ...]:
-        """The objects of a list, each parsed by `parse`."""
+    def each(
+        self,
+        name: str,
+        parse: Callable[[Fields], T],
+        quick: Callable[[Any], T | None] = lambda value: None,
+    ) -> tuple[T, ...]:
+        """The objects of a list, each parsed by `quick` where that gives one, else by `parse`."""
         return tuple(
-            parse(Fields(value, f"{self.at(name)}[{index}]", self.issues))
-            for index, value in enumerate(self.raw_list(name))
+            quick(value) or parse(Fields(value, f"{self.at(name)}[{index}]", self.issues))
+            for index, value in enumerate(self._take(name, list, []))
         )
-
-    def raw_list(self, name: str) -> list[Any]:
-        value: list[Any] = self._take(name, list, [])
-        return value
 
     def child(self, name: str) -> Fields:
         return Fields(self._take(name, dict, {}), self.at(name), self.issues)
@@ -150,7 +175,11 @@ class Fields:
 
     def _unread(self) -> Iterator[tuple[str, str]]:
         for name, value in self._values.items():
-            if name not in self._read:
+            if name in self._read:
+                continue
+            if _is_deep(value):
+                self.issues.add(self.at(f"{name:.80}"), f"is nested deeper than {MAX_DEPTH}")
+            else:
                 yield name, canonical_json(value).decode()
 
     def _absent(self, name: str) -> bool:
@@ -164,6 +193,19 @@ class Fields:
             return value
         self.issues.add(self.at(name), "is missing" if value is _MISSING else "is of a wrong kind")
         return default
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for item in level for inner in _inside(item)]
+    return any(isinstance(item, dict | list) for item in level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def with_extra(fields: dict[str, Any], extra: Extra) -> dict[str, Any]:

@@ -1,28 +1,40 @@
 """The manifest: the JSON that describes one segment. Writing it is the commit.
 
 `Manifest.parse` is the only way in for text from outside. It accepts exactly format 1, keeps
-fields that it does not know, and reports every issue that it finds.
+fields that it does not know, and reports every issue that it finds. `docs/format.md` says what
+each field means.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from cachesvc.core.address import ANY_MODEL, NAME, Address
 from cachesvc.core.components import Components
 from cachesvc.core.digest import DIGEST, canonical_json
 from cachesvc.core.errors import IntegrityError
-from cachesvc.core.fields import MAX_INTEGER, Extra, Fields, Issues, load_object, with_extra
-from cachesvc.core.paths import belongs, path_issue
+from cachesvc.core.fields import (
+    MAX_INTEGER,
+    Extra,
+    Fields,
+    Issues,
+    load_object,
+    shown,
+    with_extra,
+)
+from cachesvc.core.paths import belongs, folders_of, path_issue
 from cachesvc.core.report import Verdict
 from cachesvc.core.requirement import Requirement
 
 FORMAT = 1
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 """UTC with microseconds: text order is time order."""
+
+MEMBER_BYTES, TAIL_BYTES = 4096, 65536
+"""The most that a pack's tar may hold beside each entry's own bytes, and after the last entry."""
 
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _MODEL = re.compile(rf"{ANY_MODEL}|{DIGEST.pattern}")
@@ -93,10 +105,14 @@ class Unit:
         known = {
             "key": self.key,
             "origin": origin,
-            "requires": [{"kind": need.kind, "value": need.value} for need in self.requires],
+            "requires": [_requirement_json(need) for need in self.requires],
             "entries": [_entry_json(entry) for entry in self.entries],
         }
         return with_extra(known, self.extra)
+
+
+def _requirement_json(need: Requirement) -> dict[str, Any]:
+    return with_extra({"kind": need.kind, "value": need.value}, need.extra)
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
@@ -111,6 +127,11 @@ class Pack:
     size: int
     sha256: str
     unpacked: int
+    extra: Extra = ()
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"size": self.size, "sha256": self.sha256, "unpacked": self.unpacked}
+        return with_extra(known, self.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +142,16 @@ class Proof:
     warm_s: float | None = None
     verdict: Verdict | None = None
     verified: tuple[str, ...] = ()
+    extra: Extra = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        known = {
             "cold_s": self.cold_s,
             "warm_s": self.warm_s,
             "verdict": self.verdict and self.verdict.value,
             "verified": list(self.verified),
         }
+        return with_extra(known, self.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +170,7 @@ class Manifest:
     coverage: tuple[str, ...] = ()
     proof: Proof | None = None
     tags: tuple[str, ...] = ()
-    extra: Extra = field(default=())
+    extra: Extra = ()
 
     @property
     def size(self) -> int:
@@ -168,15 +191,11 @@ class Manifest:
                 "model": self.address.model,
                 "environment": self.address.environment,
             },
-            "environment": {"components": dict(self.environment)},
-            "model": {"components": dict(self.model)},
+            "environment": dict(self.environment),
+            "model": dict(self.model),
             "origins": [origin.to_json() for origin in origins],
             "units": [unit.to_json(number[unit.origin]) for unit in self.units],
-            "pack": {
-                "size": self.pack.size,
-                "sha256": self.pack.sha256,
-                "unpacked": self.pack.unpacked,
-            },
+            "pack": self.pack.to_json(),
             "supersedes": list(self.supersedes),
             "coverage": list(self.coverage),
             "proof": self.proof and self.proof.to_json(),
@@ -193,7 +212,7 @@ class Manifest:
         raw = load_object(data, what)
         if raw.get("format") != FORMAT:
             raise IntegrityError(
-                f"{what} has format {raw.get('format')!r:.40}; this version reads format {FORMAT}:"
+                f"{what} has format {shown(raw.get('format'))}; this version reads format {FORMAT}:"
                 " update tccache, or use a store written by this version"
             )
         issues = Issues()
@@ -206,44 +225,73 @@ class Manifest:
 def _read(fields: Fields) -> Manifest | None:
     fields.integer("format")
     issues = fields.issues
-    environment = Components.of(fields.child("environment").mapping("components"))
-    model = Components.of(fields.child("model").mapping("components"))
+    environment = Components.of(fields.mapping("environment"))
+    model = Components.of(fields.mapping("model"))
     address = _address(fields.child("address"), environment, model)
     units = _units(fields, fields.each("origins", _origin))
-    _check_entries(units, issues)
-    pack = fields.child("pack")
     manifest_fields: dict[str, Any] = {
         "environment": environment,
         "model": model,
-        "created": fields.text("created", TIME),
+        "created": _time(fields, "created"),
         "nonce": fields.text("nonce", _NONCE),
         "producer": Components.of(fields.mapping("producer")),
         "units": units,
-        "pack": Pack(pack.integer("size"), pack.text("sha256", DIGEST), pack.integer("unpacked")),
+        "pack": _pack(fields.child("pack"), units),
         "supersedes": fields.texts("supersedes", DIGEST),
         "coverage": fields.texts("coverage"),
         "proof": _proof(fields.optional_child("proof")),
         "tags": fields.texts("tags"),
         "extra": fields.rest(),
     }
+    _check_units(units, issues)
     return None if address is None or issues.count else Manifest(address, **manifest_fields)
 
 
+def _time(fields: Fields, name: str) -> str:
+    before = fields.issues.count
+    text = fields.text(name, TIME)
+    try:
+        if fields.issues.count == before:
+            datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+    except ValueError:
+        fields.issues.add(fields.at(name), f"{text} is no time")
+    return text
+
+
 def _address(fields: Fields, environment: Components, model: Components) -> Address | None:
+    """The address; an unknown part is refused, since with it this would be another place."""
     before = fields.issues.count
     name = fields.text("name", NAME)
-    digest = fields.text("model", _MODEL)
-    where = fields.text("environment", DIGEST)
-    if where != environment.digest:
-        fields.issues.add("address.environment", "is not the digest of the components")
-    if digest != (model.digest if model else ANY_MODEL):
-        fields.issues.add("address.model", "is not the digest of the components")
-    return Address(name, digest, where) if fields.issues.count == before else None
+    model_digest = fields.text("model", _MODEL)
+    environment_digest = fields.text("environment", DIGEST)
+    if environment_digest != environment.digest:
+        fields.issues.add(fields.at("environment"), "is not the digest of the environment")
+    if model_digest != (model.digest if model else ANY_MODEL):
+        fields.issues.add(fields.at("model"), "is not the digest of the model")
+    for part, _ in fields.rest():
+        fields.issues.add(fields.at(f"{part:.80}"), "is no part of an address")
+    if fields.issues.count > before:
+        return None
+    return Address(name, model_digest, environment_digest)
+
+
+def _pack(fields: Fields, units: tuple[Unit, ...]) -> Pack:
+    """The pack's facts; its tar cannot be larger than its entries make it."""
+    pack = Pack(
+        size=fields.integer("size"),
+        sha256=fields.text("sha256", DIGEST),
+        unpacked=fields.integer("unpacked"),
+        extra=fields.rest(),
+    )
+    most = sum(unit.size + MEMBER_BYTES * len(unit.entries) for unit in units) + TAIL_BYTES
+    if pack.unpacked > most:
+        fields.issues.add(fields.at("unpacked"), f"{pack.unpacked} is more than its entries fill")
+    return pack
 
 
 def _origin(fields: Fields) -> Origin:
     return Origin(
-        created=fields.text("created", TIME),
+        created=_time(fields, "created"),
         model=fields.text("model", _MODEL),
         context=Components.of(fields.mapping("context")),
         segment=fields.optional_text("segment", DIGEST),
@@ -264,21 +312,23 @@ def _units(fields: Fields, origins: tuple[Origin, ...]) -> tuple[Unit, ...]:
             extra=item.rest(),
         )
 
+    before = fields.issues.count
     units = fields.each("units", unit)
-    if not units:
+    if not units and fields.issues.count == before:
         fields.issues.add("units", "is empty")
     return units
 
 
 def _requirement(fields: Fields) -> Requirement:
-    return Requirement(fields.text("kind", _KIND), fields.text("value", _VALUE))
+    return Requirement(fields.text("kind", _KIND), fields.text("value", _VALUE), fields.rest())
 
 
 def _entries(unit: Fields) -> tuple[Entry, ...]:
-    raw = unit.raw_list("entries")
-    if not raw:
+    before = unit.issues.count
+    entries = unit.each("entries", _careful_entry, _plain_entry)
+    if not entries and unit.issues.count == before:
         unit.issues.add(unit.at("entries"), "is empty")
-    return tuple(_plain_entry(item) or _careful_entry(item, unit) for item in raw)
+    return entries
 
 
 def _plain_entry(raw: Any) -> Entry | None:
@@ -292,45 +342,34 @@ def _plain_entry(raw: Any) -> Entry | None:
     return None
 
 
-def _careful_entry(raw: Any, unit: Fields) -> Entry:
-    fields = Fields(raw, unit.at("entries[]"), unit.issues)
+def _careful_entry(fields: Fields) -> Entry:
     return Entry(
         fields.text("path"), fields.integer("size"), fields.text("sha256", DIGEST), fields.rest()
     )
 
 
-def _check_entries(units: tuple[Unit, ...], issues: Issues) -> None:
-    """Paths are well formed, in their unit, unique, and none is a folder of another."""
-    seen: set[str] = set()
-    folders: set[str] = set()
+def _check_units(units: tuple[Unit, ...], issues: Issues) -> None:
+    """Keys and paths are well formed and unique, each path in its unit and none a folder too."""
     keys: set[str] = set()
+    paths: set[str] = set()
     for unit in units:
-        if unit.key in keys:
-            issues.add(f"unit {unit.key!r:.120}", "appears twice")
+        issue = "appears twice" if unit.key in keys else path_issue(unit.key)
+        if issue:
+            issues.add(f"unit {shown(unit.key)}", issue)
         keys.add(unit.key)
         for path, *_ in unit.entries:
-            issue = path_issue(path) or _placement_issue(path, unit.key, seen)
+            issue = path_issue(path) or _placement_issue(path, unit.key, paths)
             if issue:
-                issues.add(f"path {path!r:.120}", issue)
-            seen.add(path)
-            folders.add(path.rpartition("/")[0])
-    for path in _with_parents(folders) & seen:
-        issues.add(f"path {path!r:.120}", "is a file and a folder")
+                issues.add(f"path {shown(path)}", issue)
+            paths.add(path)
+    for path in sorted(folders_of(paths) & paths):
+        issues.add(f"path {shown(path)}", "is a file and a folder")
 
 
 def _placement_issue(path: str, unit: str, seen: set[str]) -> str | None:
     if path in seen:
         return "appears twice"
-    return None if belongs(path, unit) else f"is not in its unit {unit!r:.120}"
-
-
-def _with_parents(folders: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for folder in folders:
-        while folder and folder not in found:
-            found.add(folder)
-            folder = folder.rpartition("/")[0]
-    return found
+    return None if belongs(path, unit) else f"is not in its unit {shown(unit)}"
 
 
 def _proof(fields: Fields | None) -> Proof | None:
@@ -342,6 +381,7 @@ def _proof(fields: Fields | None) -> Proof | None:
         warm_s=fields.optional_number("warm_s"),
         verdict=Verdict(verdict) if verdict in {item.value for item in Verdict} else None,
         verified=fields.texts("verified"),
+        extra=fields.rest(),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cachesvc.core.manifest import Manifest, Unit, resolve
+from cachesvc.core.paths import folders_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +35,63 @@ def live(segments: Iterable[Segment]) -> tuple[Segment, ...]:
 
 
 def merge(units: Iterable[Unit]) -> dict[str, Unit]:
-    """For each key the unit of the greatest rank.
+    """For each key the unit of the greatest rank; all of them can lie in one tree.
 
-    Commutative, associative and idempotent: a total order decides, whatever comes first.
+    Commutative, associative and idempotent: a total order decides, whatever comes first. Only
+    where a file of one unit is a file or a folder of another, as after a change of a directory's
+    layout, the lesser one is left out of this union, and a wider union may hold it again.
     """
     best: dict[str, Unit] = {}
     for unit in units:
         held = best.get(unit.key)
         if held is None or _order(unit) > _order(held):
             best[unit.key] = unit
-    return best
+    return best if _fit_together(best.values()) else _fitting(best.values())
 
 
-def _order(unit: Unit) -> tuple[tuple[int, str, str], tuple[object, ...]]:
-    # The entries decide between units that claim the same origin with different bytes, which
-    # honest writers never make; without them the order of reading would.
-    return (unit.rank, unit.entries)
+def _order(unit: Unit) -> tuple[object, ...]:
+    # The rest decides between units that claim the same origin with different contents, which
+    # honest writers never make; without it the order of reading would.
+    origin = unit.origin
+    rest = (origin.model, origin.context.items_, origin.extra)
+    return (unit.rank, unit.entries, unit.requires, *rest, unit.extra)
+
+
+def _fit_together(units: Iterable[Unit]) -> bool:
+    paths = [entry.path for unit in units for entry in unit.entries]
+    unique = set(paths)
+    return len(unique) == len(paths) and not unique & folders_of(unique)
+
+
+def _fitting(units: Iterable[Unit]) -> dict[str, Unit]:
+    """The units without those that cannot lie beside a greater one."""
+    fitting: dict[str, Unit] = {}
+    occupied = Occupied()
+    for unit in sorted(units, key=_order, reverse=True):
+        paths = [entry.path for entry in unit.entries]
+        if not occupied.clashes(paths):
+            occupied.add(paths)
+            fitting[unit.key] = unit
+    return fitting
+
+
+class Occupied:
+    """The files and folders of a tree in the making."""
+
+    def __init__(self) -> None:
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def add(self, paths: Iterable[str]) -> None:
+        paths = set(paths)
+        self._files |= paths
+        self._folders |= folders_of(paths)
+
+    def clashes(self, paths: Iterable[str]) -> bool:
+        """Whether one of the paths is taken, is a folder here, or would need a file to be one."""
+        paths = set(paths)
+        taken = self._files | self._folders
+        return not taken.isdisjoint(paths) or not self._files.isdisjoint(folders_of(paths))
 
 
 def covers(held: Unit | None, files: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 Section = Literal["inductor", "triton", "megacache", "aot", "extra"]
@@ -57,6 +58,16 @@ def _part_issue(part: str) -> str | None:
     if len(part.encode()) > MAX_PART_BYTES:
         return f"has a part longer than {MAX_PART_BYTES} bytes"
     return None
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Every folder that lies above one of the paths."""
+    found: set[str] = set()
+    for folder in {path.rpartition("/")[0] for path in paths}:
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
 
 
 def belongs(path: str, unit: str) -> bool:

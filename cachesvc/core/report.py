@@ -57,9 +57,18 @@ class Counts:
         return max(self.graph_misses + self.graph_bypasses, self.generated)
 
     @property
+    def hits(self) -> int:
+        """Graphs that came from a cache.
+
+        An AOTAutograd entry leads to its FX graphs, which count too, unless it holds them itself
+        (a bundled entry): then nobody asks the FX graph cache.
+        """
+        return max(self.graph_hits, self.autograd_hits)
+
+    @property
     def requests(self) -> int:
         """Graphs that the backend was asked for."""
-        return self.graph_hits + self.compiled
+        return self.hits + self.compiled
 
     def minus(self, before: Counts) -> Counts:
         """What was counted since `before`."""
@@ -88,7 +97,7 @@ def judge(counts: Counts, *, called: bool, seeded: bool, compiled_before: bool =
         return Verdict.UNPROVEN
     if not counts.requests and not counts.native_builds:
         return Verdict.UNPROVEN if compiled_before and not counts.graphs else Verdict.EAGER
-    if not counts.graph_hits:
+    if not counts.hits:
         return Verdict.INERT if seeded else Verdict.COLD
     if counts.compiled or counts.autograd_misses or counts.autograd_bypasses:
         return Verdict.PARTIAL
@@ -189,7 +198,7 @@ class Report:
     def _facts(self, counts: Counts) -> Iterator[str]:
         yield self._moved()
         if counts.requests:
-            yield f"{counts.graph_hits}/{counts.requests} graphs from cache"
+            yield f"{counts.hits}/{counts.requests} graphs from cache"
             yield f"{counts.compiled} compiled"
         if counts.native_builds:
             yield f"{counts.native_builds} native builds"

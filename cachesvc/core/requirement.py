@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-_VERSION = re.compile(r"\d+(\.\d+)*")
+from cachesvc.core.fields import Extra
+
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,6 +25,7 @@ class Requirement:
     VERSIONED: ClassVar[frozenset[str]] = frozenset({"glibc", "glibcxx", "cxxabi", "driver"})
     kind: str
     value: str
+    extra: Extra = ()
 
     def __str__(self) -> str:
         return f"{self.kind} {self.value}"
@@ -77,4 +80,12 @@ def _at_least(have: str, want: str) -> bool:
     """Whether both are dotted versions and `have` is not the lower one."""
     if not (_VERSION.fullmatch(have) and _VERSION.fullmatch(want)):
         return False
-    return [int(part) for part in have.split(".")] >= [int(part) for part in want.split(".")]
+    return _numbers(have) >= _numbers(want)
+
+
+def _numbers(version: str) -> list[int]:
+    """The parts of a version; 12 and 12.0 are the same."""
+    numbers = [int(part) for part in version.split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers

@@ -8,21 +8,20 @@ tree hold the same binaries several times over, and only a long window sees it.
 from __future__ import annotations
 
 import hashlib
-import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 import zstandard
 
 from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.manifest import Entry, Pack
+from cachesvc.repository.tar import END, Readable, header, padding, read_tar
 
 WINDOW_LOG = 27
 _LEVEL = 3
 _CHUNK = 1 << 20
-_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,17 @@ class Source:
     open: Callable[[], BinaryIO]
 
 
-class _Tally:
-    """A stream that counts and hashes what passes through it."""
+class Writable(Protocol):
+    """Anything that takes bytes."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def write(self, data: bytes, /) -> int: ...
+
+
+class _Tally:
+    """A place to write to that counts and hashes what passes through it."""
+
+    def __init__(self, target: Writable) -> None:
+        self._target = target
         self._state = hashlib.sha256()
         self.size = 0
 
@@ -46,24 +51,17 @@ class _Tally:
     def sha256(self) -> str:
         return self._state.hexdigest()
 
-    def _note(self, data: bytes) -> bytes:
+    def write(self, data: bytes) -> int:
         self._state.update(data)
         self.size += len(data)
-        return data
-
-    def read(self, size: int = -1) -> bytes:
-        return self._note(self._stream.read(size))
-
-    def write(self, data: bytes) -> int:
-        self._note(data)
-        return self._stream.write(data)
+        return self._target.write(data)
 
 
 def write_pack(sources: Iterable[Source], target: Path) -> tuple[Pack, dict[str, Entry]]:
     """Packs the sources into the file `target`; the pack's facts and the entry of each path.
 
-    Holds one chunk of one file beside the encoder's 145 MB. Raises TccacheError if a file is not
-    of the size that was said, because something still writes to it.
+    Holds one chunk of one file beside the encoder's 145 MB. Raises ChangedWhilePacked if a file
+    is gone or not of the size that was said, TccacheError if it cannot be read.
     """
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=WINDOW_LOG, enable_ldm=True, write_checksum=True
@@ -73,13 +71,11 @@ def write_pack(sources: Iterable[Source], target: Path) -> tuple[Pack, dict[str,
         packed = _Tally(file)
         encoder = zstandard.ZstdCompressor(compression_params=parameters)
         with encoder.stream_writer(cast(BinaryIO, packed), closefd=False) as stream:
-            unpacked = _Tally(cast(BinaryIO, stream))
-            with tarfile.open(
-                fileobj=cast(BinaryIO, unpacked), mode="w|", format=tarfile.PAX_FORMAT
-            ) as tar:
-                for source in sorted(sources, key=_likeness):
-                    entries[source.path] = _add(tar, source)
-    return Pack(packed.size, packed.sha256, unpacked.size), entries
+            tar = _Tally(stream)
+            for source in sorted(sources, key=_likeness):
+                entries[source.path] = _add(tar, source)
+            tar.write(END)
+    return Pack(packed.size, packed.sha256, tar.size), entries
 
 
 def _likeness(source: Source) -> tuple[str, str, str]:
@@ -88,25 +84,37 @@ def _likeness(source: Source) -> tuple[str, str, str]:
     return (name.rpartition(".")[2] if "." in name else "", name, source.path)
 
 
-def _add(tar: tarfile.TarFile, source: Source) -> Entry:
-    header = tarfile.TarInfo(source.path)
-    header.size = source.size
-    header.mode = _MODE
-    with source.open() as file:
-        content = _Tally(file)
-        try:
-            tar.addfile(header, cast(BinaryIO, content))
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise _changed(source) from None
-        if file.read(1):
-            raise _changed(source)
-    return Entry(source.path, source.size, content.sha256)
+def _add(tar: _Tally, source: Source) -> Entry:
+    state = hashlib.sha256()
+    tar.write(header(source.path, source.size))
+    for chunk in _chunks(source):
+        state.update(chunk)
+        tar.write(chunk)
+    tar.write(padding(source.size))
+    return Entry(source.path, source.size, state.hexdigest())
+
+
+def _chunks(source: Source) -> Iterator[bytes]:
+    """The bytes of a file, just as many as were said."""
+    left = source.size
+    try:
+        with source.open() as file:
+            while left and (chunk := file.read(min(left, _CHUNK))):
+                left -= len(chunk)
+                yield chunk
+            if left or file.read(1):
+                raise _changed(source)
+    except FileNotFoundError:
+        raise _changed(source) from None
+    except OSError as error:
+        raise TccacheError(
+            f"cannot read {error.filename or source.path}: {error.strerror}: make it readable for"
+            " this user, or take it out of the cache directory"
+        ) from error
 
 
 class ChangedWhilePacked(TccacheError):
-    """A file is not of the size it had when the tree was read; reading the tree again may help."""
+    """A file is not as it was when the tree was read; reading the tree again may help."""
 
 
 def _changed(source: Source) -> ChangedWhilePacked:
@@ -117,21 +125,26 @@ def _changed(source: Source) -> ChangedWhilePacked:
 
 
 class VerifiedStream:
-    """The bytes of one entry; the read that meets their end checks size and digest."""
+    """The bytes of one entry; its last byte is given only if all of them are the entry's."""
 
-    def __init__(self, entry: Entry, stream: BinaryIO) -> None:
+    def __init__(self, entry: Entry, stream: Readable) -> None:
         self._entry = entry
-        self._tally = _Tally(stream)
+        self._stream = stream
+        self._left = entry.size
+        self._state = hashlib.sha256()
+        self._check()
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; raises IntegrityError at the end if they were not the entry's."""
-        data = self._tally.read(size)
-        if (not data or size < 0) and not self._is_right():
-            raise IntegrityError(f"{self._entry.path} does not have the digest its manifest says")
+        """Up to `size` bytes. Raises IntegrityError, giving nothing, if the digest is not right."""
+        data = self._stream.read(self._left if size < 0 else size)
+        self._state.update(data)
+        self._left -= len(data)
+        self._check()
         return data
 
-    def _is_right(self) -> bool:
-        return (self._tally.size, self._tally.sha256) == (self._entry.size, self._entry.sha256)
+    def _check(self) -> None:
+        if not self._left and self._state.hexdigest() != self._entry.sha256:
+            raise IntegrityError(f"{self._entry.path} does not have the digest its manifest says")
 
 
 def read_pack(
@@ -140,53 +153,45 @@ def read_pack(
     """The wanted entries of a pack, in the pack's order, each to be read before the next.
 
     The pack's own size and digest must have been checked before. Decoding stops at the unpacked
-    size that the manifest says. Raises IntegrityError for anything that is not a pack, a member
-    that is no regular file, an entry that comes twice, and wanted entries that never come.
+    size that the manifest says. Raises IntegrityError, here or in a stream's read, for anything
+    that is not a pack, a member that is no regular file or has another size than its entry, an
+    entry that comes twice, and wanted entries that never come.
     """
     missing = dict(wanted)
     decoder = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
-    try:
-        with decoder.stream_reader(source, closefd=False) as stream:
-            bounded = cast(BinaryIO, _Bounded(stream, pack.unpacked, where))
-            with tarfile.open(fileobj=bounded, mode="r|") as tar:
-                for member in tar:
-                    entry = missing.pop(member.name, None)
-                    if entry is not None:
-                        yield entry, VerifiedStream(entry, _content(tar, member, entry, where))
-                    elif member.name in wanted or not member.isreg():
-                        raise IntegrityError(
-                            f"{where} holds {member.name!r:.120} twice or not as a file"
-                        )
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, UnicodeDecodeError) as error:
-        raise IntegrityError(f"{where} is not a pack: {error}") from None
+    with decoder.stream_reader(source, closefd=False) as stream:
+        for member in read_tar(_Unpacked(stream, pack.unpacked, where), where):
+            entry = missing.pop(member.path, None)
+            if entry is not None and entry.size == member.size:
+                yield entry, VerifiedStream(entry, member)
+            elif member.path in wanted:
+                raise IntegrityError(
+                    f"{where} holds {member.path} twice, or with another size than its entry"
+                )
     if missing:
         raise IntegrityError(f"{where} lacks {len(missing)} entries, first {min(missing)}")
 
 
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, where: str) -> BinaryIO:
-    stream = tar.extractfile(member) if member.isreg() and member.size == entry.size else None
-    if stream is None:
-        raise IntegrityError(f"{where} holds {entry.path} as something else than its entry says")
-    return cast(BinaryIO, stream)
+class _Unpacked:
+    """The first `limit` bytes of a decoder; more is an error, so a bomb costs no more than said."""
 
-
-class _Bounded:
-    """The first `limit` bytes of a stream; more is an error, so a bomb costs no more than said."""
-
-    def __init__(self, stream: BinaryIO, limit: int, where: str) -> None:
-        self._stream = stream
+    def __init__(self, decoder: BinaryIO, limit: int, where: str) -> None:
+        self._decoder = decoder
         self._left = limit
         self._where = where
 
     def read(self, size: int) -> bytes:
-        data = self._stream.read(min(size, self._left + 1))
+        try:
+            data = self._decoder.read(min(size, self._left + 1))
+        except zstandard.ZstdError as error:
+            raise IntegrityError(f"{self._where} is not a pack: {error}") from None
         if len(data) > self._left:
             raise IntegrityError(f"{self._where} unpacks to more bytes than its manifest says")
         self._left -= len(data)
         return data
 
 
-def copy(source: VerifiedStream | BinaryIO, target: BinaryIO) -> None:
+def copy(source: Readable, target: Writable) -> None:
     """Copies all of a stream in chunks of 1 MiB."""
     while data := source.read(_CHUNK):
         target.write(data)

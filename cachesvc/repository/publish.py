@@ -19,15 +19,17 @@ from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import TccacheError
+from cachesvc.core.fields import Extra
 from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Proof, Unit
-from cachesvc.core.merge import Segment, fewest_packs, merge
+from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository.listing import MANIFEST, PACK, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
 from cachesvc.repository.repository import Reading, Repository
+from cachesvc.repository.scratch import scratch_errors
 
 MERGE_LIMIT_BYTES = 256 << 20
-"""Packs that together are larger than this are not brought here to be merged into one."""
+"""How many bytes of packs a push brings here, at most, to merge them into its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +87,35 @@ def publish(
 ) -> Publication:
     """Writes one segment with these drafts and, where that is cheap, all that is live already.
 
-    Segments that hold a unit unfit for this host stay beside: merging by key would lose theirs.
-    Raises TccacheError if there is nothing to publish; a bundle is never empty.
+    Drafts that the live segments cover are left out; nothing is written if all of them are. Some
+    segments stay beside: see `_absorbed`. Raises TccacheError if there is nothing to publish (a
+    bundle is never empty), IntegrityError if readers would refuse the segment; then, as after any
+    error, no reader sees anything new.
     """
     if not drafts:
         raise TccacheError(
             f"nothing to publish under {facts.address}: no unit was found; compile the model first,"
             " or name the directories that hold its cache"
         )
-    absorbed = _absorbed(reading.segments, host)
-    fresh = {draft.key for draft in drafts}
-    held = merge(unit for segment in absorbed for unit in segment.units)
-    carried = {key: unit for key, unit in held.items() if key not in fresh}
+    held = held_units(reading, host)
+    fresh = [d for d in drafts if not covers(held.get(d.key), len(d.sources))]
+    if not fresh:
+        return Publication(facts.address, None)
+    absorbed = _absorbed(reading.segments, fresh, host)
+    carried = _carried(absorbed, fresh)
     with tempfile.TemporaryDirectory(prefix="tccache-push-") as folder:
-        sources = [source for draft in drafts for source in draft.sources]
-        sources += _spooled(repository, absorbed, carried, Path(folder))
         file = Path(folder) / "pack"
-        pack, entries = write_pack(sources, file)
-        units = (*carried.values(), *(_as_unit(draft, entries) for draft in drafts))
-        manifest = _manifest(facts, units, pack, absorbed)
+        with scratch_errors(file):
+            sources = [source for draft in fresh for source in draft.sources]
+            sources += _spooled(repository, absorbed, carried, Path(folder))
+            pack, entries = write_pack(sources, file)
+        units = (*carried.values(), *(_as_unit(draft, entries) for draft in fresh))
+        manifest = _manifest(facts, units, pack, reading.segments, absorbed)
         name = _write(repository, manifest, file)
     return Publication(
         address=facts.address,
         segment=name,
-        added=len(drafts),
+        added=len(fresh),
         carried=len(carried),
         pack_bytes=pack.size,
         unpacked_bytes=manifest.size,
@@ -116,15 +123,56 @@ def publish(
     )
 
 
-def _absorbed(segments: tuple[Segment, ...], host: Capabilities) -> tuple[Segment, ...]:
-    """The segments to be merged into the new one: wholly usable here, and small together."""
-    usable = tuple(
+def _absorbed(
+    segments: tuple[Segment, ...], fresh: Sequence[Draft], host: Capabilities
+) -> tuple[Segment, ...]:
+    """The segments to be merged into the new one.
+
+    A segment stays beside if this host cannot use one of its units, or if one of them would give
+    way to a unit that needs more of a host: merging by key would take it from other hosts. Of the
+    others the smallest are merged, as many as stay within the limit.
+    """
+    usable = [
         segment
         for segment in segments
         if not any(host.unmet(unit.requires) for unit in segment.manifest.units)
-    )
-    small = sum(segment.manifest.pack.size for segment in usable) <= MERGE_LIMIT_BYTES
-    return usable if small else ()
+    ]
+    best = merge(unit for segment in usable for unit in segment.units)
+    needs = {key: set(unit.requires) for key, unit in best.items()}
+    needs |= {draft.key: set(draft.requires) for draft in fresh}
+    safe = [
+        segment
+        for segment in usable
+        if all(needs.get(u.key, set()) <= set(u.requires) for u in segment.manifest.units)
+    ]
+    chosen = _smallest(safe)
+    return tuple(segment for segment in segments if segment.name in chosen)
+
+
+def _smallest(segments: Iterable[Segment]) -> set[str]:
+    """The names of the smallest segments, as many as may be brought here."""
+    names: set[str] = set()
+    left = MERGE_LIMIT_BYTES
+    for segment in sorted(segments, key=lambda segment: segment.manifest.pack.size):
+        left -= segment.manifest.pack.size
+        if left < 0:
+            break
+        names.add(segment.name)
+    return names
+
+
+def _carried(absorbed: Iterable[Segment], fresh: Sequence[Draft]) -> dict[str, Unit]:
+    """The absorbed units that are still the best, and can lie beside the fresh ones."""
+    occupied = Occupied()
+    for draft in fresh:
+        occupied.add(source.path for source in draft.sources)
+    made_again = {draft.key for draft in fresh}
+    held = merge(unit for segment in absorbed for unit in segment.units)
+    return {
+        key: unit
+        for key, unit in held.items()
+        if key not in made_again and not occupied.clashes(entry.path for entry in unit.entries)
+    }
 
 
 def _fitting(segments: Iterable[Segment], host: Capabilities) -> Iterator[Unit]:
@@ -155,18 +203,20 @@ def _open(file: Path) -> BinaryIO:
 
 
 def _as_unit(draft: Draft, entries: Mapping[str, Entry]) -> Unit:
-    found = (
-        entries.get(source.path) or Entry(source.path, source.size, "") for source in draft.sources
-    )
-    return Unit(draft.key, tuple(found), draft.origin, draft.requires)
+    found = tuple(entries[source.path] for source in draft.sources)
+    return Unit(draft.key, found, draft.origin, draft.requires)
 
 
 def _manifest(
-    facts: Facts, units: tuple[Unit, ...], pack: Pack, absorbed: tuple[Segment, ...]
+    facts: Facts,
+    units: Iterable[Unit],
+    pack: Pack,
+    segments: Sequence[Segment],
+    absorbed: Sequence[Segment],
 ) -> Manifest:
     covered = {text for segment in absorbed for text in segment.manifest.coverage}
     tags = {tag for segment in absorbed for tag in segment.manifest.tags}
-    proofs = [segment.manifest.proof for segment in absorbed if segment.manifest.proof]
+    proofs = [segment.manifest.proof for segment in segments if segment.manifest.proof]
     older = {name for segment in absorbed for name in (segment.name, *segment.manifest.supersedes)}
     return Manifest(
         address=facts.address,
@@ -181,13 +231,22 @@ def _manifest(
         coverage=tuple(sorted({*facts.coverage, *covered})),
         proof=facts.proof or (proofs[-1] if proofs else None),
         tags=tuple(sorted({*facts.tags, *tags})),
+        extra=_extra(absorbed),
     )
 
 
+def _extra(absorbed: Iterable[Segment]) -> Extra:
+    """Fields of newer writers that describe the bundle; of one name the youngest stands."""
+    known = {name: text for segment in absorbed for name, text in segment.manifest.extra}
+    return tuple(sorted(known.items()))
+
+
 def _write(repository: Repository, manifest: Manifest, pack: Path) -> str:
-    """Pack first, manifest last: the manifest is the commit point."""
+    """Pack first, manifest last: the manifest is the commit point. What readers would refuse is
+    not written at all."""
     data = manifest.to_bytes()
     name = digest_bytes(data)
+    Manifest.parse(data, f"the manifest to be published under {manifest.address}")
     repository.store.put_file(object_key(manifest.address, name, PACK), pack)
     repository.store.put(object_key(manifest.address, name, MANIFEST), data)
     return name

@@ -14,9 +14,10 @@ from cachesvc.core.manifest import Entry, Manifest
 from cachesvc.core.merge import Segment, live
 from cachesvc.repository.listing import MANIFEST, PACK, Bundle, bundles, object_key
 from cachesvc.repository.pack import VerifiedStream, read_pack
+from cachesvc.repository.scratch import scratch_errors
 from cachesvc.store.contract import Store
 
-MAX_MANIFEST_BYTES = 256 << 20
+MAX_MANIFEST_BYTES = 64 << 20
 _READERS = 8
 
 
@@ -94,11 +95,12 @@ class Repository:
     def fetch(self, segment: Segment, target: Path) -> None:
         """Brings a segment's pack into the file `target` and checks its size and digest.
 
-        Raises PackMissing if the store has no such pack, IntegrityError if it has another.
+        Raises PackMissing if the store has no such pack, IntegrityError if it has another,
+        TccacheError if the file cannot be written.
         """
         pack = segment.manifest.pack
         key = object_key(segment.manifest.address, segment.name, PACK)
-        with open(target, "w+b") as file:
+        with scratch_errors(target), open(target, "w+b") as file:
             size = self.store.fetch(key, file, limit=pack.size)
             file.seek(0)
             sha256 = digest_stream(file)

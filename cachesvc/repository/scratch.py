@@ -1,0 +1,21 @@
+"""Room on disk for packs that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cachesvc.core.errors import TccacheError
+
+
+@contextmanager
+def scratch_errors(where: Path) -> Iterator[None]:
+    """Turns the operating system's errors into one sentence that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise TccacheError(
+            f"cannot write to {error.filename or where}: {error.strerror or error}: free some space"
+            " there, or set TMPDIR to a directory that has more"
+        ) from error

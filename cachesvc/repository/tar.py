@@ -1,0 +1,139 @@
+"""The tar in a pack: regular files under relative names, nothing else.
+
+Written as POSIX (pax) tar, so that every `tar` lists it. Read by a reader of our own, because
+`tarfile` takes whatever it finds: links, devices, sparse files, and headers of any size, which it
+holds in memory.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from cachesvc.core.errors import IntegrityError
+
+BLOCK = 512
+END = bytes(2 * BLOCK)
+
+_CHUNK = 1 << 20
+_MODE = 0o600
+_MAX_RECORDS = 1 << 16
+_LONG_NAME = b"x"
+_ABOUT_ALL = b"g"
+_FILE = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+
+class Readable(Protocol):
+    """Anything that gives up to `size` bytes, and none only at its end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def header(path: str, size: int) -> bytes:
+    """What comes before a file's bytes; the same for the same arguments, wherever it is made."""
+    info = tarfile.TarInfo(path)
+    info.size = size
+    info.mode = _MODE
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def padding(size: int) -> bytes:
+    """What comes after a file's bytes."""
+    return bytes(-size % BLOCK)
+
+
+@dataclass
+class Member:
+    """One file of a tar, to be read before the next one is asked for."""
+
+    path: str
+    size: int
+    left: int
+    take: Callable[[int], bytes]
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes; none only at the file's end."""
+        data = self.take(self.left if size < 0 else min(size, self.left))
+        self.left -= len(data)
+        return data
+
+
+def read_tar(stream: Readable, where: str) -> Iterator[Member]:
+    """The files of a tar, in its order; bytes of a file that nobody read are passed over.
+
+    Raises IntegrityError for a member that is no regular file, a damaged header, and an early end.
+    """
+    reader = _Reader(stream, where)
+    while (member := reader.next()) is not None:
+        yield member
+        while member.left:
+            member.read(_CHUNK)
+        reader.take(-member.size % BLOCK)
+
+
+class _Reader:
+    def __init__(self, stream: Readable, where: str) -> None:
+        self._stream = stream
+        self._where = where
+
+    def take(self, size: int) -> bytes:
+        """Just `size` bytes."""
+        chunks: list[bytes] = []
+        while size and (chunk := self._stream.read(min(size, _CHUNK))):
+            chunks.append(chunk)
+            size -= len(chunk)
+        if size:
+            raise self._wrong("ends too early")
+        return b"".join(chunks)
+
+    def next(self) -> Member | None:
+        """The next member with its bytes still to come; None at the end of the tar."""
+        records: dict[str, str] = {}
+        while True:
+            block = self.take(BLOCK)
+            if not any(block):
+                return None
+            info = self._info(block)
+            if info.type not in (_LONG_NAME, _ABOUT_ALL):
+                return self._member(info, records)
+            found = self._records(info.size)
+            records |= found if info.type == _LONG_NAME else {}
+
+    def _info(self, block: bytes) -> tarfile.TarInfo:
+        try:
+            return tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        except (tarfile.HeaderError, ValueError):
+            raise self._wrong("has a damaged header") from None
+
+    def _member(self, info: tarfile.TarInfo, records: dict[str, str]) -> Member:
+        path = records.get("path", info.name)
+        if info.type not in _FILE or any(name.startswith("GNU.sparse") for name in records):
+            raise self._wrong(f"holds {path!r:.120}, which is no plain file")
+        size = records.get("size", str(info.size))
+        if not (size.isascii() and size.isdigit() and len(size) < 20):
+            raise self._wrong(f"holds {path!r:.120} with the size {size!r:.40}")
+        return Member(path, int(size), int(size), self.take)
+
+    def _records(self, size: int) -> dict[str, str]:
+        """The `length name=value` lines of an extended header."""
+        if not 0 <= size <= _MAX_RECORDS:
+            raise self._wrong("has an extended header of unlikely size")
+        data = self.take(size)
+        self.take(-size % BLOCK)
+        records: dict[str, str] = {}
+        try:
+            while data:
+                length = int(data[: data.index(b" ")])
+                name, equals, value = data[:length].partition(b" ")[2].partition(b"=")
+                if length < 1 or not equals or not value.endswith(b"\n"):
+                    raise ValueError(length)
+                records[name.decode()] = value[:-1].decode()
+                data = data[length:]
+        except ValueError:
+            raise self._wrong("has a damaged extended header") from None
+        return records
+
+    def _wrong(self, what: str) -> IntegrityError:
+        return IntegrityError(f"{self._where} is not a pack: its tar {what}")
