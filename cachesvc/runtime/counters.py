@@ -39,6 +39,7 @@ class Meter:
         self._triton = triton
         self._keys = _keys_in(triton)
         self._before = self._read()
+        self._stored = _autograd_stored()
 
     def read(self) -> Counts:
         """The counts since this meter was made, or since the program cleared the counters."""
@@ -47,6 +48,13 @@ class Meter:
         cleared = [name for name in numbers if getattr(now, name) < getattr(self._before, name)]
         zeros: dict[str, Any] = dict.fromkeys(cleared, 0)
         return now.minus(replace(self._before, **zeros))
+
+    def unstored(self) -> int:
+        """How many graphs AOTAutograd missed and has not stored either, so will miss again.
+
+        A graph with gradients is stored when its backward pass is compiled.
+        """
+        return max(0, self.read().autograd_misses - (_autograd_stored() - self._stored))
 
     def _read(self) -> Counts:
         counters = _counters()
@@ -93,6 +101,10 @@ def _counters() -> Mapping[str, Mapping[str, int]]:
     return counters or {}
 
 
+def _autograd_stored() -> int:
+    return int(_counters().get("aot_autograd", {}).get("autograd_cache_saved", 0))
+
+
 def _generated() -> int:
     """How often Inductor generated code, from `torch._dynamo.utils.compilation_time_metrics`.
 
@@ -101,7 +113,8 @@ def _generated() -> int:
     """
     module = sys.modules.get("torch._dynamo.utils")
     metrics = getattr(module, "compilation_time_metrics", {})
-    return len(metrics.get("fx_codegen_and_compile", ()))
+    # Not `fx_codegen_and_compile`: that one is timed around the cache too, hit or miss.
+    return len(metrics.get("GraphLowering.codegen", ()))
 
 
 def _keys_in(triton: Path | None) -> frozenset[str]:

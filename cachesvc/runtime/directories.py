@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from cachesvc.local.live import INDUCTOR, TRITON, Live, live_directory
@@ -14,13 +16,32 @@ _set_here: dict[str, str] = {}
 def current(environment: str) -> Live:
     """The live directory for an environment (its digest), without changing anything.
 
-    Before the first compile the variables are the user's, or what `use` has set; afterwards torch
-    has set them itself to the directories in effect, which cannot be left any more.
+    Before the first compile the variables are the user's, or what `use` has set, or what torch
+    has: `torch.compile` sets its own default before anything is compiled. Afterwards they name the
+    directories in effect, which cannot be left any more.
     """
-    user = {name: value for name, value in os.environ.items() if _set_here.get(name) != value}
-    if is_late():
-        return live_directory(environment, os.environ)
-    return live_directory(environment, user)
+    environ = dict(os.environ)
+    if not is_late():
+        for name, own in (*_set_here.items(), (INDUCTOR, _torchs_default())):
+            if environ.get(name) == own:
+                environ.pop(name, None)
+    return live_directory(environment, environ)
+
+
+def _torchs_default() -> str | None:
+    """The directory that torch takes by itself, unless this process was started with it."""
+    module = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    default: Callable[[], str] | None = getattr(module, "default_cache_dir", None)
+    folder = None if default is None else default()
+    return None if folder is None or _started_with(f"{INDUCTOR}={folder}") else folder
+
+
+def _started_with(setting: str) -> bool:
+    """Whether a variable had this value when the process was started."""
+    try:
+        return setting.encode() in Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def is_late() -> bool:
@@ -31,8 +52,8 @@ def is_late() -> bool:
 def use(live: Live) -> None:
     """Makes the compiler of this process, and of its children, use the live directory.
 
-    Sets the environment variables that torch and Triton read at the first compile; compile
-    workers inherit them.
+    Sets the environment variables that torch and Triton read whenever they look into their
+    caches; compile workers inherit them.
     """
     for name, prefix in ((INDUCTOR, "inductor"), (TRITON, "triton")):
         folder = str(live.folder(prefix))

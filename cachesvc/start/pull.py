@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any
 
 from cachesvc.core.errors import BundleNotFound, IntegrityError
 from cachesvc.core.report import Transfer
-from cachesvc.local.live import live_directory
 from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import Places
 from cachesvc.local.whole import write_whole
 from cachesvc.repository.repository import Repository
+from cachesvc.runtime.directories import current
 from cachesvc.start.bundles import again_if_moved, find
 from cachesvc.start.settings import StoreLike, directory, open_repository
 from cachesvc.start.target import EnvironmentLike
@@ -113,7 +112,7 @@ def _places(found: Holdings, trees: Trees, scratch: Path) -> tuple[Places, tuple
     if not trees:
         manifest = found.newest
         assert manifest is not None  # noqa: S101 - units come from manifests
-        live = live_directory(manifest.address.environment, os.environ)
+        live = current(manifest.address.environment)
         return live.places, live.notes
     folders = tuple(trees.folders())
     root = folders[0][1] if folders else scratch

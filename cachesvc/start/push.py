@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
-import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ from cachesvc.core.merge import covers
 from cachesvc.core.report import Report, Verdict
 from cachesvc.local.devices import foreign_devices
 from cachesvc.local.ledger import Ledger
-from cachesvc.local.live import live_directory
 from cachesvc.local.megafile import Artifact
 from cachesvc.local.needs import unit_needs
 from cachesvc.local.tree import FoundFile, FoundUnit, Scan, scan
 from cachesvc.repository.pack import ChangedWhilePacked, Source
 from cachesvc.repository.publish import Draft, Facts, Publication, held_units, publish
 from cachesvc.repository.repository import Reading, Repository
+from cachesvc.runtime.directories import current
 from cachesvc.start.bundles import again_if_moved
 from cachesvc.start.clock import nonce, now
 from cachesvc.start.settings import StoreLike, open_repository
@@ -101,16 +100,14 @@ def _find(model: Any, goal: Target, trees: Trees) -> _Found:
     if trees:
         return _Found(scan(trees.folders(), trees.artifacts()), {}, Components())
     environment = goal.environment.digest
-    if isinstance(model, str):
-        live = live_directory(environment, os.environ)
-        artifacts: tuple[Artifact, ...] = ()
-        context = Components()
-    else:
+    live = current(environment)
+    artifacts: tuple[Artifact, ...] = ()
+    context = Components()
+    if not isinstance(model, str):
         from cachesvc.runtime.context import read_context
-        from cachesvc.runtime.directories import current
         from cachesvc.runtime.megacache import capture
 
-        live, artifacts, context = current(environment), capture(), read_context()
+        artifacts, context = capture(), read_context()
     origins = Ledger.read(live.places.records).origins
     return _Found(scan(live_folders(live), artifacts), origins, context)
 

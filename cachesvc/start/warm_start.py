@@ -32,6 +32,12 @@ _SECTIONS = {
 }
 """What each tier brings."""
 
+_UNSTORED = (
+    "AOTAutograd has stored nothing for {} graphs, so each start traces them again: a graph with"
+    " gradients is stored after its backward pass; make the calls under torch.no_grad(), or give"
+    " whole training steps"
+)
+
 
 def warm_start(
     model: Any,
@@ -168,6 +174,8 @@ class _Attempt:
         if first is not None:
             self.stages.append(("first call", first))
         counts = meter.read()
+        if unstored := meter.unstored():
+            self.notes.append(_UNSTORED.format(unstored))
         return Report(
             name=self._name(),
             read_counts=(lambda: counts) if made else meter.read,
