@@ -1,7 +1,9 @@
 """The ledger of a live directory: which files were seeded, so that the next start trusts them.
 
 A file whose size, inode and modification time are as recorded is taken to hold the bytes that
-were verified when it was seeded. The ledger also remembers who made each seeded unit.
+were verified when it was seeded. The ledger also remembers who made each seeded unit, and the name
+that Triton's directory had: groups hold it, so under another name (moved, or mounted elsewhere)
+they are not what they were, though no file changed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin, Unit
+from cachesvc.local.layout import is_group
 from cachesvc.local.whole import write_whole
 
 _NAME = "ledger.json"
@@ -50,6 +53,7 @@ class Ledger:
 
     rows: dict[str, Row] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
+    triton: str = ""
     _changed: bool = False
 
     @classmethod
@@ -64,9 +68,17 @@ class Ledger:
                 return cls()
             rows = {path: _row(row) for path, row in raw["rows"].items()}
             table = [_origin(value) for value in raw["origins"]]
-            return cls(rows, {unit: table[index] for unit, index in raw["units"].items()})
+            origins = {unit: table[index] for unit, index in raw["units"].items()}
+            return cls(rows, origins, str(raw["triton"]))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return cls()
+
+    def settle(self, triton: Path | None) -> None:
+        """Says where Triton's directory is; elsewhere than before, no group is trusted unread."""
+        if self.triton != str(triton):
+            self.rows = {path: row for path, row in self.rows.items() if not is_group(path)}
+            self.triton = str(triton)
+            self._changed = True
 
     def note(self, path: str, row: Row) -> None:
         """Records a file."""
@@ -89,6 +101,7 @@ class Ledger:
         text = json.dumps(
             {
                 "version": _VERSION,
+                "triton": self.triton,
                 "rows": self.rows,
                 "origins": [[o.created, o.model, dict(o.context), o.segment] for o in table],
                 "units": {unit: number[origin] for unit, origin in self.origins.items()},

@@ -88,6 +88,7 @@ class Seeder:
             self._acquire()
         self._remove_stages()
         self._ledger = Ledger.read(self._places.records)
+        self._ledger.settle(self._places.folder("triton/"))
         return self
 
     def _acquire(self) -> None:

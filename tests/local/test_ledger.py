@@ -67,6 +67,24 @@ def test_a_ledger_that_says_nothing_new_is_not_written(tmp_path: Path, file: Pat
     assert os.stat(tmp_path / "ledger.json") == before
 
 
+def test_groups_are_trusted_under_the_name_they_hold(tmp_path: Path, file: Path) -> None:
+    """A volume mounted elsewhere: no file changed, yet the paths in the groups lead nowhere."""
+    row, here = row_of(file, SHA), tmp_path / "here"
+    ledger = Ledger()
+    ledger.settle(here)
+    for path in ("triton/K/__grp__k.json", "triton/K/k.json", "inductor/ab/c.so"):
+        ledger.note(path, row)
+    ledger.write_if_changed(tmp_path)
+    again = Ledger.read(tmp_path)
+    again.settle(here)
+    assert again == Ledger.read(tmp_path)
+    assert len(again.rows) == 3
+    again.settle(tmp_path / "there")
+    assert set(again.rows) == {"triton/K/k.json", "inductor/ab/c.so"}
+    again.write_if_changed(tmp_path)
+    assert Ledger.read(tmp_path).triton == str(tmp_path / "there")
+
+
 def test_a_file_as_it_was_recorded_is_trusted(file: Path) -> None:
     """Same size, modification time and inode."""
     assert row_of(file, SHA).is_at(file)
@@ -109,6 +127,7 @@ def test_a_file_that_is_gone_is_not_trusted(file: Path) -> None:
 
 VALID: dict[str, Any] = {
     "version": 1,
+    "triton": "/cache/triton",
     "rows": {"a": [SHA, 1, 2, 3]},
     "origins": [["t", "any", {}, None]],
     "units": {"a": 0},
