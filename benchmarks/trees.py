@@ -7,7 +7,7 @@ import random
 import tarfile
 from pathlib import Path
 
-REAL = Path(__file__).parent.parent / "tests" / "data" / "gpu_tree.tar.xz"
+REAL = Path(__file__).parent.parent / "tests" / "data" / "h200_cache.tar.xz"
 
 
 def real_tree(folder: Path) -> Path:

@@ -37,7 +37,7 @@ class Meter:
     def __init__(self, triton: Path | None) -> None:
         _hook()
         self._triton = triton
-        self._keys = _keys_in(triton)
+        self._keys = frozenset(_names_in(triton))
         self._before = self._read()
         self._stored = _autograd_stored()
 
@@ -71,10 +71,14 @@ class Meter:
             autograd_bypasses=autograd.get("autograd_cache_bypass", 0),
             autotunings=sum(inductor.get(name, 0) for name in _TUNINGS),
             cpp_builds=_builds.count,
-            triton_builds=len(_keys_in(self._triton) - self._keys - _builds.emitted),
+            triton_builds=len(self._built_keys()),
             graph_breaks=sum(counters.get("graph_break", {}).values()),
             unread=tuple(sorted(_builds.unread)),
         )
+
+    def _built_keys(self) -> set[str]:
+        fresh = set(_names_in(self._triton)) - self._keys - _builds.emitted
+        return {name for name in fresh if not is_temporary(name)}
 
 
 def compiled_so_far() -> int:
@@ -117,13 +121,12 @@ def _generated() -> int:
     return len(metrics.get("GraphLowering.codegen", ()))
 
 
-def _keys_in(triton: Path | None) -> frozenset[str]:
+def _names_in(triton: Path | None) -> list[str]:
     """The names in Triton's directory: one for each kernel or launcher that was built there."""
     try:
-        names = os.listdir(triton) if triton is not None else []
+        return os.listdir(triton) if triton is not None else []
     except OSError:
-        names = []
-    return frozenset(name for name in names if not is_temporary(name))
+        return []
 
 
 class _Builds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cachesvc.core.address import ANY_MODEL, check_name
@@ -23,6 +24,14 @@ T = TypeVar("T")
 _DIGITS = re.compile(r"[0-9a-f]{4,64}")
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The bundles that are meant, as listed; `foreign` if they are another machine's."""
+
+    bundles: tuple[Bundle, ...]
+    foreign: bool
+
+
 def find(
     repository: Repository,
     model: Any,
@@ -30,20 +39,34 @@ def find(
     label: str | None = None,
     environment: EnvironmentLike | None = None,
 ) -> Holdings:
-    """What the store holds for a name, a model digest or a model, in one environment.
+    """What the store holds for a name, a model digest or a model; see `select`."""
+    chosen = select(repository, model, label=label, environment=environment)
+    return holdings(repository, chosen.bundles, foreign=chosen.foreign)
+
+
+def select(
+    repository: Repository,
+    model: Any,
+    *,
+    label: str | None = None,
+    environment: EnvironmentLike | None = None,
+) -> Selection:
+    """The bundles of a name, a model digest or a model, in one environment. Reads no manifest.
 
     `environment` may also be the first digits of a digest that the store holds; bundles of
     another machine are not checked against this one.
     """
+    components = None
     if isinstance(model, str):
         listed = named(repository, label or model)
     else:
-        listed = repository.bundles(model_address(model, label)[0])
+        name, components = model_address(model, label)
+        listed = repository.bundles(name)
     digest, foreign = _environment(environment, listed)
     here = tuple(b for b in listed if b.address.environment == digest and b.segments)
-    if not isinstance(model, str):
-        here = _of_model(here, model_address(model, label)[1].digest)
-    return holdings(repository, here, foreign=foreign)
+    if components is not None:
+        here = _of_model(here, components.digest)
+    return Selection(here, foreign)
 
 
 def named(repository: Repository, text: str) -> tuple[Bundle, ...]:

@@ -15,10 +15,11 @@ from cachesvc.local.places import Places
 from cachesvc.local.whole import write_whole
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.directories import current
-from cachesvc.start.bundles import again_if_moved, find
+from cachesvc.start.bring import remember
+from cachesvc.start.bundles import Selection, again_if_moved, select
 from cachesvc.start.settings import StoreLike, directory, open_repository
 from cachesvc.start.target import EnvironmentLike
-from cachesvc.start.transfer import Holdings, Progress, quiet, seed
+from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
 from cachesvc.start.trees import PathLike, Trees
 
 
@@ -66,8 +67,8 @@ def pull(
 
     def attempt() -> Pulled:
         progress("look for bundles")
-        found = find(repository, model, label=label, environment=environment)
-        return _bring(repository, found, trees, progress)
+        chosen = select(repository, model, label=label, environment=environment)
+        return _bring(repository, chosen, trees, progress)
 
     pulled = again_if_moved(attempt)
     if require and not pulled.found:
@@ -87,7 +88,8 @@ def _why(pulled: Pulled) -> str:
     return "; ".join(f"left out, {text}" for text in pulled.transfer.left_out)
 
 
-def _bring(repository: Repository, found: Holdings, trees: Trees, progress: Progress) -> Pulled:
+def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Progress) -> Pulled:
+    found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     refused = tuple(item.reason for item in found.refused)
     if not found.units:
         if refused:
@@ -97,6 +99,8 @@ def _bring(repository: Repository, found: Holdings, trees: Trees, progress: Prog
         places, notes = _places(found, trees, Path(folder))
         transfer = seed(repository, found, places, progress=progress)
         artifacts = _write_mega(found, places, trees)
+    if not trees:
+        remember(places, chosen, found, transfer)
     addresses = {str(reading.address) for reading in found.readings if reading.segments}
     return Pulled(
         bundles=tuple(sorted(addresses)),

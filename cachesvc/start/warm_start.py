@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError
-from cachesvc.core.report import Report, Transfer
+from cachesvc.core.report import Report
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact
@@ -22,15 +23,10 @@ from cachesvc.runtime import counters, directories, megacache
 from cachesvc.runtime.calls import Call, example_calls, timed
 from cachesvc.runtime.context import read_context
 from cachesvc.runtime.headers import spare_headers
-from cachesvc.start.bundles import again_if_moved, find
+from cachesvc.start.bring import Brought, bring
+from cachesvc.start.bundles import again_if_moved, select
 from cachesvc.start.settings import StoreLike, is_disabled, open_repository
-from cachesvc.start.transfer import Holdings, Progress, quiet, seed
-
-_SECTIONS = {
-    "directories": frozenset({"inductor", "triton"}),
-    "megacache": frozenset({"megacache"}),
-}
-"""What each tier brings."""
+from cachesvc.start.transfer import Progress, quiet
 
 _UNSTORED = (
     "AOTAutograd has stored nothing for {} graphs, so each start traces them again: a graph with"
@@ -90,9 +86,7 @@ class _Attempt:
     stages: list[tuple[str, float]] = field(default_factory=list)
     store: str | None = None
     live: Live | None = None
-    found: Holdings | None = None
-    transfer: Transfer = Transfer()
-    tier: str | None = None
+    brought: Brought = field(default_factory=Brought)
     late: bool = False
 
     def prepare(self, store: StoreLike | None, trust: str | None) -> None:
@@ -123,36 +117,25 @@ class _Attempt:
 
     def _bring(self, repository: Repository, live: Live) -> None:
         with self._stage("look up"):
-            found = find(repository, self.model, label=self.label)
-        self.notes.extend(refused.reason for refused in found.refused)
-        self.notes.extend(f"left out, {text}" for text in found.left_out)
-        if not found.units:
-            self.transfer = Transfer(left_out=found.left_out)
+            chosen = select(repository, self.model, label=self.label)
+        brought = bring(repository, chosen, live.places, self.progress)
+        self.notes.extend(brought.refused)
+        self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)
+        self.brought = brought
+        if brought.newest is None:
             self.notes.append(f"the store has nothing for this model here: {repository.store.url}")
             return
-        tier = _tier(found)
-        self.transfer = seed(
-            repository,
-            found,
-            live.places,
-            wanted=lambda unit: unit.section in _SECTIONS[tier],
-            progress=self.progress,
-        )
-        self.found, self.tier = found, tier
-        self.stages += [("pull", self.transfer.pull_s), ("seed", self.transfer.seed_s)]
-        self.notes.extend(_context_notes(found))
-        if tier == "megacache":
-            with self._stage("load"):
-                self._load(found, live)
-        elif any(unit.section == "inductor" for unit in found.units.values()):
+        self.stages += [("pull", brought.transfer.pull_s), ("seed", brought.transfer.seed_s)]
+        self.notes.extend(_context_notes(brought.contexts))
+        if brought.has_inductor:
             spare_headers()
+        if brought.tier == "megacache":
+            with self._stage("load"):
+                self._load(brought.artifacts, live)
 
-    def _load(self, found: Holdings, live: Live) -> None:
-        artifacts = []
-        for path in (e.path for u in found.units.values() for e in u.entries):
-            file = live.places.locate(path) if path.startswith("megacache/") else None
-            if file is not None:
-                artifacts.append(Artifact.from_bytes(file.read_bytes(), path))
+    def _load(self, paths: Iterable[str], live: Live) -> None:
+        placed = ((path, live.places.locate(path)) for path in paths)
+        artifacts = [Artifact.from_bytes(f.read_bytes(), path) for path, f in placed if f]
         if not megacache.load(artifacts):
             self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
 
@@ -180,16 +163,16 @@ class _Attempt:
             name=self._name(),
             read_counts=(lambda: counts) if made else meter.read,
             called=bool(made),
-            bundle=self._bundle(),
+            bundle=self.brought.newest,
             store=self.store,
-            tier=self.tier,
+            tier=self.brought.tier,
             live=str(self.live.root) if self.live else None,
             late=self.late,
             compiled_before=before,
-            transfer=self.transfer,
+            transfer=self.brought.transfer,
             stages=tuple(self.stages),
             first_call_s=first,
-            cold_s=self._cold_s(),
+            cold_s=self.brought.cold_s,
             coverage=tuple(call.signature for call, _ in made),
             notes=tuple(dict.fromkeys(self.notes)),  # a second look may say the same again
         )
@@ -198,14 +181,6 @@ class _Attempt:
         from cachesvc.runtime.model import model_name
 
         return self.label or model_name(self.model)
-
-    def _bundle(self) -> str | None:
-        newest = self.found.newest if self.found else None
-        return str(newest.address) if newest else None
-
-    def _cold_s(self) -> float | None:
-        newest = self.found.newest if self.found else None
-        return newest.proof.cold_s if newest and newest.proof else None
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
@@ -216,20 +191,12 @@ class _Attempt:
             self.stages.append((name, time.perf_counter() - started))
 
 
-def _tier(found: Holdings) -> str:
-    """The best tier that the units allow; a mega-cache holds nothing that directories lack."""
-    sections = {unit.section for unit in found.units.values()}
-    return "directories" if sections & _SECTIONS["directories"] else "megacache"
-
-
-def _context_notes(found: Holdings) -> Iterator[str]:
+def _context_notes(contexts: Sequence[Components]) -> Iterator[str]:
     """What differs between the process that compiled last and this one, and may explain a miss.
 
-    Nothing where some of the units were compiled by a process like this one.
+    Nothing where one of them was like this one.
     """
-    origins = (unit.origin for unit in found.units.values() if unit.origin.context)
-    by_time = sorted(origins, key=lambda origin: origin.created)
-    here = read_context()
-    if by_time and not any(origin.context == here for origin in by_time):
-        for difference in by_time[-1].context.diff(here):
+    here = read_context() if contexts else Components()
+    if contexts and here not in contexts:
+        for difference in contexts[-1].diff(here):
             yield f"context differs, {difference}"

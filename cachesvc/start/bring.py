@@ -1,0 +1,158 @@
+"""Bringing bundles into the live directory, the short way where nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from cachesvc.core.components import Components
+from cachesvc.core.errors import TccacheError
+from cachesvc.core.report import Transfer
+from cachesvc.core.requirement import Requirement
+from cachesvc.local.host import read_capabilities
+from cachesvc.local.places import Places
+from cachesvc.local.receipt import Receipt, read_receipt, receipt_of, write_receipt
+from cachesvc.repository.repository import Repository
+from cachesvc.start.bundles import Selection
+from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
+
+TIERS = {
+    "directories": frozenset({"inductor", "triton"}),
+    "megacache": frozenset({"megacache"}),
+}
+"""What each tier of a warm start brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What the selected bundles give this process.
+
+    `newest` is the address of the segment written last, None if nothing can be used here;
+    `artifacts` are the entry paths of the mega-cache's artifacts, where that is the tier;
+    `contexts` are those of the processes that compiled, the last one last.
+    """
+
+    newest: str | None = None
+    tier: str | None = None
+    has_inductor: bool = False
+    artifacts: tuple[str, ...] = ()
+    cold_s: float | None = None
+    contexts: tuple[Components, ...] = ()
+    refused: tuple[str, ...] = ()
+    transfer: Transfer = Transfer()
+
+
+def bring(
+    repository: Repository, chosen: Selection, places: Places, progress: Progress = quiet
+) -> Brought:
+    """Seeds the best tier that the bundles hold; nearly free where all lies in place already.
+
+    Raises what `holdings` and `seed` raise.
+    """
+    started = perf_counter()
+    receipt = read_receipt(places.records, _scope(chosen), _key(chosen))
+    if receipt is not None and _holds(receipt):
+        return _from_facts(receipt.facts, perf_counter() - started)
+    found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
+    if not found.units:
+        refused = tuple(item.reason for item in found.refused)
+        return Brought(refused=refused, transfer=Transfer(left_out=found.left_out))
+    sections = TIERS[_tier(found)]
+    transfer = seed(
+        repository,
+        found,
+        places,
+        wanted=lambda unit: unit.section in sections,
+        progress=progress,
+    )
+    remember(places, chosen, found, transfer)
+    return _brought(found, transfer)
+
+
+def remember(places: Places, chosen: Selection, found: Holdings, transfer: Transfer) -> None:
+    """Writes the receipt for the next start, unless it would have something to tell again."""
+    if chosen.foreign or found.refused or transfer.kept:
+        return
+    sections = TIERS[_tier(found)]
+    units = [unit for unit in found.units.values() if unit.section in sections]
+    placed = [places.locate(entry.path) for unit in units for entry in unit.entries]
+    facts = _to_facts(_brought(found, transfer), len(units), found)
+    # Without a receipt the next start goes the long way and comes to the same end.
+    with suppress(OSError, TccacheError):
+        receipt = receipt_of(facts, [file for file in placed if file is not None])
+        write_receipt(places.records, _scope(chosen), _key(chosen), receipt)
+
+
+def _scope(chosen: Selection) -> list[str]:
+    return [bundle.address.prefix for bundle in chosen.bundles]
+
+
+def _key(chosen: Selection) -> list[list[str]]:
+    return [[segment.name for segment in bundle.segments] for bundle in chosen.bundles]
+
+
+def _tier(found: Holdings) -> str:
+    """The best tier that the units allow; a mega-cache holds nothing that directories lack."""
+    sections = {unit.section for unit in found.units.values()}
+    return "directories" if sections & TIERS["directories"] else "megacache"
+
+
+def _brought(found: Holdings, transfer: Transfer) -> Brought:
+    newest = found.newest
+    tier = _tier(found)
+    mega = [unit for unit in found.units.values() if unit.section == "megacache"]
+    return Brought(
+        newest=str(newest.address) if newest else None,
+        tier=tier,
+        has_inductor=any(unit.section == "inductor" for unit in found.units.values()),
+        artifacts=tuple(e.path for u in mega for e in u.entries) if tier == "megacache" else (),
+        cold_s=newest.proof.cold_s if newest and newest.proof else None,
+        contexts=_contexts(found),
+        refused=tuple(item.reason for item in found.refused),
+        transfer=transfer,
+    )
+
+
+def _contexts(found: Holdings) -> tuple[Components, ...]:
+    origins = (unit.origin for unit in found.units.values() if unit.origin.context)
+    by_time = sorted(origins, key=lambda origin: origin.created)
+    return tuple(dict.fromkeys(origin.context for origin in by_time))
+
+
+def _to_facts(brought: Brought, units: int, found: Holdings) -> dict[str, Any]:
+    needs = sorted({need for unit in found.units.values() for need in unit.requires})
+    return {
+        "newest": brought.newest,
+        "tier": brought.tier,
+        "has_inductor": brought.has_inductor,
+        "artifacts": brought.artifacts,
+        "cold_s": brought.cold_s,
+        "contexts": [dict(context) for context in brought.contexts],
+        "left_out": brought.transfer.left_out,
+        "units": units,
+        "needs": [[need.kind, need.value] for need in needs],
+    }
+
+
+def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
+    return Brought(
+        newest=facts["newest"],
+        tier=facts["tier"],
+        has_inductor=facts["has_inductor"],
+        artifacts=tuple(facts["artifacts"]),
+        cold_s=facts["cold_s"],
+        contexts=tuple(Components.of(context) for context in facts["contexts"]),
+        transfer=Transfer(
+            in_place=facts["units"], left_out=tuple(facts["left_out"]), pull_s=seconds
+        ),
+    )
+
+
+def _holds(receipt: Receipt) -> bool:
+    """Whether the files lie there, and this host still is one that can use them."""
+    needs = [Requirement(kind, value) for kind, value in receipt.facts["needs"]]
+    fits = not needs or not read_capabilities({need.kind for need in needs}).unmet(needs)
+    return fits and receipt.in_place()
