@@ -66,6 +66,7 @@ for command in (demo, push, pull, lookup, ls, show, rm, verify, env, completion)
 def entry() -> None:
     """Runs the command line of this process; ends it with the exit code of what happened."""
     signal.signal(signal.SIGTERM, _terminate)
+    _open_streams()
     code = run()
     _let_go()
     sys.exit(code)
@@ -117,11 +118,17 @@ def _terminate(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _open_streams() -> None:
+    """Streams that were closed before the start lead nowhere, not into the next file opened."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
+
+
 def _let_go() -> None:
     """Drops output that cannot be written: the interpreter would try again, and complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:
-                stream.flush()
+            stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

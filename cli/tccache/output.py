@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -47,7 +47,7 @@ class Output:
         """A function that shows the step at work: a line each if verbose, else on a terminal."""
         if self.verbose:
             yield lambda step: click.echo(printable(step), err=True)
-        elif self.quiet or not is_terminal(sys.stderr):
+        elif self.quiet or not sys.stderr.isatty():
             yield lambda step: None
         else:
             from rich.console import Console
@@ -66,11 +66,6 @@ def _say(text: str) -> None:
         raise TccacheError(
             f"cannot write the result to standard output: {error.strerror}; what it tells was done"
         ) from error
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits there; a stream that was closed before the start is None."""
-    return stream is not None and stream.isatty()
 
 
 def printable(text: str) -> str:

@@ -10,7 +10,7 @@ import click
 import cachesvc
 from tccache.ls import listing_json, listing_lines
 from tccache.options import common, store_options
-from tccache.output import Output, counted, is_terminal, size
+from tccache.output import Output, counted, size
 
 
 @click.command()
@@ -52,7 +52,7 @@ def rm(out: Output, bundle: str, dry_run: bool, yes: bool, **options: Any) -> No
 
 def _ask(bundle: str, options: dict[str, Any]) -> None:
     """Returns if somebody at the terminal agrees."""
-    if not is_terminal(sys.stdin):
+    if not sys.stdin.isatty():
         raise cachesvc.UsageError(
             "there is no terminal to ask at: give --yes, or --dry-run to see what would be deleted"
         )
