@@ -23,31 +23,46 @@ _FOLDER = "receipts"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """`facts` are the writer's own; `rows` are (file, size, mtime in ns, inode)."""
+    """`facts` are the writer's own; the rest are columns with one item for each file.
+
+    Columns, not rows: ten thousand small lists would set off collections of garbage, each of
+    which walks through all that a process with torch holds.
+    """
 
     facts: dict[str, Any]
-    rows: tuple[tuple[str, int, int, int], ...]
+    files: list[str]
+    sizes: list[int]
+    mtimes_ns: list[int]
+    inodes: list[int]
 
     def in_place(self) -> bool:
         """Whether every file lies there as it did when this was written."""
+        columns = zip(self.files, self.sizes, self.mtimes_ns, self.inodes, strict=True)
         try:
-            for file, size, mtime_ns, inode in self.rows:
+            for file, size, mtime_ns, inode in columns:
                 status = os.stat(file)
-                if (status.st_size, status.st_mtime_ns, status.st_ino) != (size, mtime_ns, inode):
+                if (
+                    status.st_ino != inode
+                    or status.st_mtime_ns != mtime_ns
+                    or status.st_size != size
+                ):
                     return False
-        except OSError:
+        except (OSError, ValueError):
             return False
         return True
 
 
 def receipt_of(facts: dict[str, Any], files: Iterable[Path]) -> Receipt:
     """A receipt for files as they lie there now. Raises OSError if one is missing."""
-    return Receipt(facts, tuple(_row(str(file)) for file in files))
-
-
-def _row(file: str) -> tuple[str, int, int, int]:
-    status = os.stat(file)
-    return (file, status.st_size, status.st_mtime_ns, status.st_ino)
+    names = [str(file) for file in files]
+    found = [os.stat(name) for name in names]
+    return Receipt(
+        facts=facts,
+        files=names,
+        sizes=[status.st_size for status in found],
+        mtimes_ns=[status.st_mtime_ns for status in found],
+        inodes=[status.st_ino for status in found],
+    )
 
 
 def read_receipt(records: Path, scope: object, key: object) -> Receipt | None:
@@ -56,7 +71,7 @@ def read_receipt(records: Path, scope: object, key: object) -> Receipt | None:
         raw = json.loads(_file(records, scope).read_bytes())
         if raw["version"] != _VERSION or raw["key"] != digest_json(key):
             return None
-        return Receipt(dict(raw["facts"]), tuple(map(tuple, raw["rows"])))
+        return Receipt(**raw["receipt"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -66,8 +81,7 @@ def write_receipt(records: Path, scope: object, key: object, receipt: Receipt) -
     value = {
         "version": _VERSION,
         "key": digest_json(key),
-        "facts": receipt.facts,
-        "rows": receipt.rows,
+        "receipt": {name: getattr(receipt, name) for name in Receipt.__slots__},
     }
     write_whole(_file(records, scope), json.dumps(value, separators=(",", ":")).encode())
 
