@@ -102,9 +102,13 @@ def start() -> Start:
 def child(start: Start) -> Command:
     """Runs a command line in a child process to its end."""
 
-    def command(*arguments: str | Path, **settings: Any) -> Ran:
+    def command(*arguments: str | Path, timeout_s: float = 60, **settings: Any) -> Ran:
         with start(*arguments, **settings) as process:
-            out, err = process.communicate(timeout=60)
+            try:
+                out, err = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         return Ran(process.returncode, out or "", err or "")
 
     return command
