@@ -56,6 +56,8 @@ def _lines(model: str, pulled: cachesvc.Pulled) -> list[str]:
     if not pulled.found:
         return [f"{model}: nothing in the store for this environment; the next start is cold"]
     transfer = pulled.transfer
+    if not transfer.present + transfer.kept:
+        return [f"{model}: {', '.join(pulled.bundles)} has nothing for the directories named"]
     kept = f", {transfer.kept} of this machine's own kept" if transfer.kept else ""
     seconds = transfer.pull_s + transfer.seed_s
     return [

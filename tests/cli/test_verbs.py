@@ -128,6 +128,14 @@ def test_finding_nothing_is_a_normal_day(tccache: Command, store: Path) -> None:
     assert required.is_one_error
 
 
+def test_pull_of_a_section_that_nobody_pushed(tccache: Command, store: Path) -> None:
+    """It says so, instead of counting zeros; the file named is not written."""
+    ran = tccache("pull", "m", "--store", store, "--mega", "none.bin")
+    assert ran.code == 0
+    assert "has nothing for the directories named" in ran.out
+    assert not Path("none.bin").exists()
+
+
 def test_lookup_answers_by_exit_code(tccache: Command, store: Path) -> None:
     """0 with the bundle named, 3 with an object that says no."""
     assert tccache("lookup", "m", "--store", store).out.startswith("m: 2 units, ")
