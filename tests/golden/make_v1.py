@@ -30,12 +30,13 @@ from cachesvc.store.location import mark_format
 
 ENVIRONMENT = Components.of(
     {
-        "cuda": "12.8",
-        "device": "NVIDIA H200",
         "capability": "9.0",
-        "os": "linux",
-        "python": "cpython-312",
+        "device": "NVIDIA H200",
+        "platform": "linux-x86_64-glibc",
+        "python": "cpython-312-x86_64-linux-gnu",
+        "runtime": "cuda 12.8",
         "torch": "2.9.0+cu128",
+        "torch_git": "0fabc3ba44823f257e70ce397d989c8de5e362c1",
         "triton": "3.5.0",
     }
 )
