@@ -293,7 +293,7 @@ def test_a_home_of_somebody_else(open_folder: Path, unprivileged: Callable[..., 
 def test_a_directory_that_another_user_seeded(
     open_folder: Path, unprivileged: Callable[..., Any]
 ) -> None:
-    """An init container's user filled it: another user is told that it is closed, goes elsewhere."""
+    """An init container's user filled and closed it: another user is told, and goes elsewhere."""
     live = live_directory(ENVIRONMENT, {"TCCACHE_HOME": str(open_folder)})
     assert live.root.is_relative_to(open_folder)
     if os.getuid() == 0:
