@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import runpy
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,39 @@ def test_manifests_are_canonical() -> None:
     assert len(files) == 3
     for file in files:
         assert Manifest.parse(file.read_bytes()).to_bytes() == file.read_bytes()
+
+
+def test_the_documented_example() -> None:
+    """The manifest that the format's page shows is one: a writer can start from it."""
+    page = (HERE.parents[1] / "docs" / "format.md").read_text("utf-8")
+    example = page.rpartition("```json\n")[2].partition("```")[0]
+    manifest = Manifest.parse(example.encode())
+    assert {unit.section for unit in manifest.units} == {"aot", "inductor", "triton"}
+
+
+def test_another_reader(tmp_path: Path) -> None:
+    """With nothing but JSON, SHA-256 and tar, as the format's page tells it, all bytes are there."""
+    manifests = {file: json.loads(file.read_bytes()) for file in (HERE / "v1").rglob("*/*.json")}
+    older = {name for manifest in manifests.values() for name in manifest["supersedes"]}
+    found: dict[str, dict[str, str]] = {}
+    for file, manifest in manifests.items():
+        pack = file.with_suffix(".tar.zst")
+        assert sha256(file.read_bytes()) == file.stem
+        assert sha256(pack.read_bytes()) == manifest["pack"]["sha256"]
+        if file.stem in older:
+            continue
+        folder = tmp_path / file.stem
+        folder.mkdir()
+        subprocess.run(["tar", "--zstd", "-xf", pack, "-C", folder], check=True)
+        entries = [entry for unit in manifest["units"] for entry in unit["entries"]]
+        name = manifest["address"]["name"]
+        found[name] = {e["path"]: sha256((folder / e["path"]).read_bytes()) for e in entries}
+        assert found[name] == {entry["path"]: entry["sha256"] for entry in entries}
+    assert found == EXPECTED
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def test_a_manifest_of_format_2(copied: DirectoryStore) -> None:
