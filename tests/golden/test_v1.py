@@ -178,7 +178,7 @@ def test_the_documented_example() -> None:
 
 
 def test_another_reader(tmp_path: Path) -> None:
-    """With nothing but JSON, SHA-256 and tar, as the format's page tells it, all bytes are there."""
+    """Whoever has JSON, SHA-256 and tar, and the page about the format, gets every byte."""
     manifests = {file: json.loads(file.read_bytes()) for file in (HERE / "v1").rglob("*/*.json")}
     older = {name for manifest in manifests.values() for name in manifest["supersedes"]}
     found: dict[str, dict[str, str]] = {}
