@@ -1,4 +1,4 @@
-"""The code of functions as digests that are equal in every process and checkout.
+"""Code and classes: digests and names that are equal in every process and checkout.
 
 Compiled code and not source text: it is what runs, also where a file was edited after its import,
 a method was put in the place of another, or there never was a file (an interactive session,
@@ -7,8 +7,10 @@ a method was put in the place of another, or there never was a file (an interact
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 
 from cachesvc.core.digest import Json, digest_json
 
@@ -51,3 +53,19 @@ def _constant(value: object) -> Json:
     if isinstance(value, frozenset):  # its order depends on the hash seed
         return [*sorted(map(repr, value))]
     return f"{type(value).__name__} {value!r}"
+
+
+def class_name(kind: type) -> str:
+    """The qualified name of a class."""
+    return f"{module_name(kind.__module__)}.{kind.__qualname__}"
+
+
+def module_name(module: object) -> str:
+    """A module's name; of the main program, the name that it has where it is imported."""
+    if module != "__main__":
+        return str(module)
+    main = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return Path(file).stem if file else "__main__"

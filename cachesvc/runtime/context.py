@@ -44,12 +44,14 @@ def _facts() -> Iterator[tuple[str, str]]:
 
 
 def _overrides(module: Any) -> Iterator[tuple[str, str]]:
-    """The settings of a torch configuration module that the user has changed.
+    """The settings of a torch configuration module that are not as torch has them.
 
     Where this torch keeps them in another way, none are seen, so none explain a miss.
     """
     for name, entry in sorted(getattr(module, "_config", {}).items()):
-        override = getattr(entry, "user_override", None)
-        default = getattr(entry, "default", override)
-        if isinstance(override, bool | int | float | str) and override != default:
-            yield name, repr(override)[:200]
+        if getattr(entry, "deprecated", False) or getattr(entry, "alias", None):
+            continue  # another name for a setting that comes by itself, and reading it warns
+        value = getattr(module, name, None)
+        default = getattr(entry, "default", value)
+        if isinstance(value, bool | int | float | str) and value != default:
+            yield name, repr(value)[:200]

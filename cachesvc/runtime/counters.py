@@ -6,8 +6,8 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,18 @@ _TUNINGS = (
     "combo_autotune_bench",
     "pad_mm_bench",
 )
+
+# Not `fx_codegen_and_compile`: that one is timed around the cache too, hit or miss.
+_GENERATED = "GraphLowering.codegen"
+
+# Which of the counts are in which of torch's two tables.
+_FIELDS = {
+    "counters": (
+        *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "graph_breaks"),
+        *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings"),
+    ),
+    "metrics": ("generated",),
+}
 
 
 class Meter:
@@ -40,21 +52,23 @@ class Meter:
         self._keys = frozenset(_names_in(triton))
         self._before = self._read()
         self._stored = _autograd_stored()
+        self._tables = _tables()
 
     def read(self) -> Counts:
         """The counts since this meter was made, or since the program cleared the counters."""
-        now = self._read()
-        numbers = (item.name for item in fields(now) if item.name != "unread")
-        cleared = [name for name in numbers if getattr(now, name) < getattr(self._before, name)]
-        zeros: dict[str, Any] = dict.fromkeys(cleared, 0)
-        return now.minus(replace(self._before, **zeros))
+        now = _tables()
+        cleared = [name for name, table in self._tables.items() if table is not now[name]]
+        gone: dict[str, Any] = {field: 0 for name in cleared for field in _FIELDS[name]}
+        return self._read().minus(replace(self._before, **gone))
 
     def unstored(self) -> int:
         """How many graphs AOTAutograd missed and has not stored either, so will miss again.
 
         A graph with gradients is stored when its backward pass is compiled.
         """
-        return max(0, self.read().autograd_misses - (_autograd_stored() - self._stored))
+        cleared = self._tables["counters"] is not _tables()["counters"]
+        stored = _autograd_stored() - (0 if cleared else self._stored)
+        return max(0, self.read().autograd_misses - stored)
 
     def _read(self) -> Counts:
         counters = _counters()
@@ -109,16 +123,25 @@ def _autograd_stored() -> int:
     return int(_counters().get("aot_autograd", {}).get("autograd_cache_saved", 0))
 
 
+def _tables() -> dict[str, object]:
+    """Something out of each of torch's tables that is another object once a table was cleared."""
+    return {"counters": _counters().get("stats"), "metrics": _metrics().get(_GENERATED)}
+
+
+def _metrics() -> Mapping[str, Sequence[float]]:
+    """`torch._dynamo.utils.compilation_time_metrics`; empty where this torch has none."""
+    module = sys.modules.get("torch._dynamo.utils")
+    metrics: Mapping[str, Sequence[float]] = getattr(module, "compilation_time_metrics", {})
+    return metrics
+
+
 def _generated() -> int:
-    """How often Inductor generated code, from `torch._dynamo.utils.compilation_time_metrics`.
+    """How often Inductor generated code.
 
     0 where this torch does not time that step: misses and bypasses then stand alone, and a
     compile with the caches switched off looks like no compile, so `eager`.
     """
-    module = sys.modules.get("torch._dynamo.utils")
-    metrics = getattr(module, "compilation_time_metrics", {})
-    # Not `fx_codegen_and_compile`: that one is timed around the cache too, hit or miss.
-    return len(metrics.get("GraphLowering.codegen", ()))
+    return len(_metrics().get(_GENERATED, ()))
 
 
 def _names_in(triton: Path | None) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import re
 import sys
 import types
@@ -15,13 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from numbers import Number
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from cachesvc.core.digest import Json, canonical_json, digest_bytes, digest_json
-from cachesvc.runtime.code import UNREADABLE, code_digest
+from cachesvc.runtime.code import UNREADABLE, class_name, code_digest, module_name
 
 _MAX_DEPTH = 6
 _MAX_ITEMS = 2000
@@ -195,29 +195,15 @@ def _constant(value: Any) -> Json:
         return [_constant(item) for item in value]
     if type(value) is int:
         return value if abs(value) < 1 << 63 else hex(value)
-    return repr(value) if type(value) is float else f"{class_name(type(value))} {value!r}"
+    if type(value) is float and math.isfinite(value):
+        return value
+    return f"{class_name(type(value))} {value!r}"
 
 
 def shortened(value: Json) -> Json:
     """The value itself while it is short enough to be read, else its digest."""
     short = len(canonical_json(value)) <= _MAX_TEXT
     return value if short else f"sha256:{digest_json(value)}"
-
-
-def class_name(kind: type) -> str:
-    """The qualified name of a class."""
-    return f"{module_name(kind.__module__)}.{kind.__qualname__}"
-
-
-def module_name(module: object) -> str:
-    """A module's name; of the main program, the name that it has where it is imported."""
-    if module != "__main__":
-        return str(module)
-    main = sys.modules.get("__main__")
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__")
-    return Path(file).stem if file else "__main__"
 
 
 def _is_opaque(kind: type) -> bool:

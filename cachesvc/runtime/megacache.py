@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import torch
 
+from cachesvc.core.errors import IntegrityError
 from cachesvc.local.megafile import Artifact, put_together, take_apart
 
 
@@ -28,11 +29,15 @@ def capture() -> tuple[Artifact, ...]:
 def load(artifacts: Iterable[Artifact]) -> int:
     """Gives the artifacts to the compiler's caches; how many it took.
 
-    Raises IntegrityError, through `take_apart`, only for what was never an artifact; torch itself
-    answers None for bytes that it cannot read, which is 0 here.
+    0 where torch answers that it took none. Raises IntegrityError if torch fails on one of them.
     """
     importlib.import_module("torch._dynamo")
-    loaded = torch.compiler.load_cache_artifacts(put_together(artifacts))
+    try:
+        loaded = torch.compiler.load_cache_artifacts(put_together(artifacts))
+    except Exception as error:  # an artifact's content is unpickled: it can raise anything
+        raise IntegrityError(
+            f"torch cannot load this mega-cache: {type(error).__name__}: {error}"
+        ) from error
     if loaded is None:
         return 0
     return sum(len(keys) for keys in loaded.artifacts.values())

@@ -14,9 +14,9 @@ from cachesvc.core.address import name_from
 from cachesvc.core.components import Components
 from cachesvc.core.digest import Json, canonical_json
 from cachesvc.runtime.backend import compile_options, is_compiled_itself, original, own_forward
+from cachesvc.runtime.code import class_name
 from cachesvc.runtime.describe import (
     Describer,
-    class_name,
     closure,
     describe_class,
     describe_tensor,

@@ -1,0 +1,99 @@
+"""The mega-cache of a process and its traps."""
+
+from __future__ import annotations
+
+import pytest
+from fresh_processes import FreshProcesses
+
+pytestmark = pytest.mark.xdist_group("runtime")
+
+CALL = """
+from cachesvc.core.errors import IntegrityError
+from cachesvc.local.megafile import Artifact, put_together, take_apart
+from cachesvc.runtime import megacache
+from cachesvc.runtime.counters import Meter
+
+def call(model):
+    meter = Meter(None)
+    with torch.no_grad():
+        torch.compile(model)(ones())
+    counts = meter.read()
+    return [counts.hits, counts.compiled]
+
+def names(artifacts):
+    return sorted({artifact.type for artifact in artifacts})
+"""
+
+
+@pytest.fixture(scope="session")
+def mega(fresh: FreshProcesses, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The mega-cache file of a process that has compiled Plain."""
+    file = str(tmp_path_factory.mktemp("mega") / "plain.bin")
+    types = fresh.run(
+        CALL
+        + """
+call(Plain())
+artifacts = megacache.capture()
+open(given["file"], "wb").write(put_together(artifacts))
+result = names(artifacts)
+""",
+        given={"file": file},
+    )
+    assert types == ["aot_autograd", "inductor"]
+    return file
+
+
+def test_nothing_compiled_is_nothing_captured(fresh: FreshProcesses) -> None:
+    """torch answers None then; and loading nothing takes nothing."""
+    assert fresh.run(CALL + "result = [list(megacache.capture()), megacache.load(())]") == [[], 0]
+
+
+def test_what_one_process_captures_another_hits(fresh: FreshProcesses, mega: str) -> None:
+    """Loaded artifacts are hits; torch then records them again only because they were hit."""
+    loaded, hits, after = fresh.run(
+        CALL
+        + """
+artifacts = take_apart(open(given["file"], "rb").read(), "file")
+result = [megacache.load(artifacts), call(Plain()), names(megacache.capture())]
+""",
+        given={"file": mega},
+    )
+    assert loaded == 2
+    assert hits == [1, 0]
+    assert set(after) <= {"aot_autograd", "inductor"}
+
+
+def test_a_load_after_a_compile_still_serves_what_comes_later(
+    fresh: FreshProcesses, mega: str
+) -> None:
+    """Too late for what has been compiled, in time for the rest; nothing raises."""
+    before, loaded, after = fresh.run(
+        CALL
+        + """
+artifacts = take_apart(open(given["file"], "rb").read(), "file")
+result = [call(Other()), megacache.load(artifacts), call(Plain())]
+""",
+        given={"file": mega},
+    )
+    assert before == [0, 1]
+    assert loaded == 2
+    assert after == [1, 0]
+
+
+def test_garbage_is_named_or_passed_over(fresh: FreshProcesses) -> None:
+    """Content that torch cannot unpickle is an IntegrityError; a type that it does not know is not
+    taken; neither leaves the process unable to compile."""
+    garbage, unknown, counts = fresh.run(
+        CALL
+        + """
+try:
+    megacache.load([Artifact("inductor", "f" * 52, b"garbage")])
+except IntegrityError as error:
+    garbage = str(error)
+unknown = megacache.load([Artifact("nothing", "key", b"garbage")])
+result = [garbage, unknown, call(Plain())]
+"""
+    )
+    assert "torch cannot load this mega-cache" in garbage
+    assert unknown == 0
+    assert counts == [0, 1]
