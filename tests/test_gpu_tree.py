@@ -218,7 +218,6 @@ def test_a_second_pull_of_directories_brings_nothing(journey: Journey) -> None:
     assert again.in_place == journey.pulled.transfer.seeded - journey.pulled.artifacts
 
 
-@pytest.mark.xfail(reason="the artifacts of a mega-cache file are not kept", strict=False)
 def test_a_second_pull_of_everything_brings_nothing(journey: Journey) -> None:
     """The mega-cache file lies there from the first time, too."""
     again = journey.pull().transfer

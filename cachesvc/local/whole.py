@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from cachesvc.core.errors import TccacheError
+from cachesvc.core.errors import AccessDenied, TccacheError
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -36,16 +37,26 @@ def readable_file(path: str, flags: int) -> int:
     return os.open(path, flags, 0o644)
 
 
+_CURES = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space in the quota",
+    errno.EROFS: "mount it writable",
+    errno.EMFILE: "let the process open more files",
+}
+
+
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
     """Turns the operating system's errors into one sentence that says where and what to do."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise TccacheError(
-            f"cannot write to {error.filename or where}: {reason}: free space or permissions"
-            " there, or choose another directory (TCCACHE_HOME for the live directory)"
+        denied = isinstance(error, PermissionError)
+        kind = AccessDenied if denied else TccacheError
+        cure = "get the permission" if denied else _CURES.get(error.errno or 0, "look at the path")
+        raise kind(
+            f"cannot write to {error.filename or where}: {error.strerror or error}: {cure}, or"
+            " choose another directory (TCCACHE_HOME for the live directory)"
         ) from error
 
 

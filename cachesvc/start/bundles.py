@@ -58,7 +58,7 @@ def select(
     """
     components = None
     if isinstance(model, str):
-        listed = named(repository, label or model)
+        listed = named(repository, model if label is None else label)
     else:
         name, components = model_address(model, label)
         listed = repository.bundles(name)

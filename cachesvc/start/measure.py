@@ -18,6 +18,7 @@ from cachesvc.core.measure import Measurement, Sample, arms_of
 from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
+from cachesvc.runtime.workloads import check_target
 from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.settings import open_repository
 from cachesvc.start.transfer import Progress, quiet
@@ -43,6 +44,7 @@ def demo(
     starts in another empty one, from another working directory, after a pull. Without a store a
     temporary local one is used. Raises TccacheError if an arm is not what its label says.
     """
+    check_target(target)
     with tempfile.TemporaryDirectory(prefix="tccache-demo-") as folder:
         scratch = Path(folder)
         place = str(store) if store is not None else str(scratch / "store")

@@ -11,13 +11,13 @@ from typing import Any
 from cachesvc.core.errors import BundleNotFound, IntegrityError
 from cachesvc.core.report import Transfer
 from cachesvc.local.megafile import Artifact, put_together
-from cachesvc.local.places import Places
+from cachesvc.local.places import RECORDS, Places
 from cachesvc.local.whole import write_whole
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.directories import current
 from cachesvc.start.bring import remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
-from cachesvc.start.settings import StoreLike, directory, open_repository
+from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike
 from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
 from cachesvc.start.trees import PathLike, Trees
@@ -57,11 +57,14 @@ def pull(
     `model` is a name, then every model under it is brought; or a model. Without directories the
     live directory is seeded; with some, just these sections are brought to them. `mega` is a file
     to write the mega-cache to. `environment` is another machine's fingerprint, or the first digits
-    of its digest; what is brought for another machine is not checked against this one.
+    of its digest; what is brought for another machine is not checked against this one. Where
+    TCCACHE_DISABLE is set, nothing is done.
 
     Raises BundleNotFound if `require` and nothing was found; UsageError, UntrustedError,
     IntegrityError, StoreError, AccessDenied; BusyError if another process seeds for too long.
     """
+    if is_disabled():
+        return Pulled((), Transfer(), notes=(DISABLED,))
     repository = open_repository(store, trust)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
 
@@ -71,7 +74,7 @@ def pull(
         return _bring(repository, chosen, trees, progress)
 
     pulled = again_if_moved(attempt)
-    if require and not pulled.found:
+    if require and not pulled.transfer.present + pulled.transfer.kept:
         raise BundleNotFound(
             f"no bundle for {label or _shown(model)} and this environment in"
             f" {repository.store.url}: {_why(pulled) or 'see `tccache ls`, or push one'}"
@@ -118,9 +121,9 @@ def _places(found: Holdings, trees: Trees, scratch: Path) -> tuple[Places, tuple
         assert manifest is not None  # noqa: S101 - units come from manifests
         live = current(manifest.address.environment)
         return live.places, live.notes
-    folders = tuple(trees.folders())
+    folders = tuple(trees.targets())
     root = folders[0][1] if folders else scratch
-    mega = (("megacache", scratch / "megacache"),) if trees.mega else ()
+    mega = (("megacache", root / RECORDS / "megacache"),) if trees.mega is not None else ()
     return Places(root, (*folders, *mega)), ()
 
 

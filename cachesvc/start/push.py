@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from cachesvc.core.components import Components
-from cachesvc.core.errors import IntegrityError
+from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
 from cachesvc.core.manifest import Origin, Proof
 from cachesvc.core.merge import covers
 from cachesvc.core.report import Report, Verdict
@@ -26,7 +26,7 @@ from cachesvc.repository.repository import Reading, Repository
 from cachesvc.runtime.directories import current
 from cachesvc.start.bundles import again_if_moved
 from cachesvc.start.clock import nonce, now
-from cachesvc.start.settings import StoreLike, open_repository
+from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike, Target, target
 from cachesvc.start.transfer import Progress, capabilities, quiet
 from cachesvc.start.trees import PathLike, Trees, live_folders
@@ -76,15 +76,19 @@ def push(
     `model` is a name, then the directories and files given are pushed (the live directory if none
     is); or a model, then the live directory and the mega-cache of this process are. A push adds:
     what the store has is not written again, and nothing is taken away. `report`, of the start
-    that compiled, puts its seconds and its calls into the manifest.
+    that compiled, puts its seconds and its calls into the manifest. Where TCCACHE_DISABLE is set,
+    nothing is done.
 
     Raises UsageError, UntrustedError, IntegrityError, StoreError, AccessDenied; TccacheError if
     there is nothing to publish.
     """
+    if is_disabled():
+        address = target(model, label=label, environment=environment).address
+        return Pushed(Publication(address, None), 0, 0, 0, warnings=(DISABLED,))
     repository = open_repository(store, trust)
     goal = target(model, label=label, environment=environment)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
-    facts = _facts(goal, report, tuple(tags))
+    facts = _facts(goal, report, tuple(map(_checked_tag, tags)))
     for attempt in range(_ATTEMPTS):
         progress("read the cache directories")
         found = _find(model, goal, trees)
@@ -108,8 +112,17 @@ def _find(model: Any, goal: Target, trees: Trees) -> _Found:
         from cachesvc.runtime.megacache import capture
 
         artifacts, context = capture(), read_context()
-    origins = Ledger.read(live.places.records).origins
-    return _Found(scan(live_folders(live), artifacts), origins, context)
+    scanned = scan(live_folders(live), artifacts)
+    return _Found(scanned, _origins(scanned, Ledger.read(live.places.records)), context)
+
+
+def _origins(scanned: Scan, ledger: Ledger) -> dict[str, Origin]:
+    """Who made the units that were seeded here and have not grown since."""
+    return {
+        unit.key: ledger.origins[unit.key]
+        for unit in scanned.units
+        if unit.key in ledger.origins and all(file.path in ledger.rows for file in unit.files)
+    }
 
 
 def _publish(
@@ -128,7 +141,13 @@ def _publish(
     elif damaged and len(damaged) == len(found.scan.units):
         reasons = "; ".join(damaged[:3])
         raise IntegrityError(f"nothing to publish under {facts.address}: {reasons}", damaged)
-    if drafts or not found.scan.units:
+    if not found.scan.units:
+        raise TccacheError(
+            f"nothing to publish under {facts.address}: no unit was found"
+            f"{_passed_over(found.scan)}; compile the model first, or name the directories that"
+            " hold its cache"
+        )
+    if drafts:
         publication = publish(repository, facts, reading, drafts, host)
     else:
         publication = Publication(facts.address, None)
@@ -140,6 +159,10 @@ def _publish(
         skipped=found.scan.skipped,
         warnings=(*damaged, *_device_warning(missing, goal), *(r.reason for r in reading.refused)),
     )
+
+
+def _passed_over(scanned: Scan) -> str:
+    return "".join(f", {count} {reason} files passed over" for reason, count in scanned.skipped)
 
 
 def _read(repository: Repository, goal: Target) -> Reading:
@@ -190,6 +213,16 @@ def _facts(goal: Target, report: Report | None, tags: tuple[str, ...]) -> Facts:
         proof=_proof(report) if report else None,
         tags=tags,
     )
+
+
+def _checked_tag(tag: str) -> str:
+    """The tag, or UsageError if it is empty or cannot be written as UTF-8."""
+    try:
+        if tag.encode():
+            return tag
+    except UnicodeEncodeError:
+        pass
+    raise UsageError(f"{tag!a} is no tag: use text in UTF-8")
 
 
 def _proof(report: Report) -> Proof:

@@ -10,6 +10,8 @@ from cachesvc.repository.repository import Repository
 from cachesvc.store.contract import Store
 from cachesvc.store.location import check_format, open_store
 
+DISABLED = "TCCACHE_DISABLE is set: nothing was done"
+
 StoreLike = str | os.PathLike[str] | Store
 
 
@@ -36,5 +38,10 @@ def open_repository(store: StoreLike | None, trust: str | None) -> Repository:
 
 
 def directory(path: str | os.PathLike[str]) -> Path:
-    """An absolute path, links not followed: it is only a place to read from or write to."""
+    """An absolute path, links not followed: it is only a place to read from or write to.
+
+    Raises UsageError for an empty one, as a variable that is not set leaves it.
+    """
+    if not os.fspath(path):
+        raise UsageError("an empty path names no directory or file")
     return Path(path).expanduser().absolute()

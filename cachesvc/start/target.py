@@ -11,6 +11,7 @@ from typing import Any
 
 from cachesvc.core.address import ANY_MODEL, Address, check_name
 from cachesvc.core.components import Components
+from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import UsageError
 from cachesvc.local.fingerprint import TorchNotFound
 from cachesvc.local.host import environment_from, read_environment
@@ -38,6 +39,8 @@ def target(
     """
     components, foreign = resolve_environment(environment)
     name, parts = model_address(model, label)
+    if DIGEST.fullmatch(name):
+        raise UsageError(f"{name} reads as a model digest: choose a name that is not 64 hex digits")
     address = Address(name, parts.digest if parts else ANY_MODEL, components.digest)
     return Target(address, components, parts, foreign)
 
@@ -45,10 +48,10 @@ def target(
 def model_address(model: Any, label: str | None = None) -> tuple[str, Components]:
     """The name and the digest's components of a model; none for a name alone."""
     if isinstance(model, str):
-        return check_name(label or model), Components()
+        return check_name(model if label is None else label), Components()
     from cachesvc.runtime.model import model_components, model_name
 
-    return check_name(label or model_name(model)), model_components(model)
+    return check_name(model_name(model) if label is None else label), model_components(model)
 
 
 def resolve_environment(environment: EnvironmentLike | None) -> tuple[Components, bool]:

@@ -27,7 +27,8 @@ class Trees:
     extra: Mapping[str, PathLike] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.inductor or self.triton or self.mega or self.extra)
+        named = (self.inductor, self.triton, self.mega)
+        return bool(self.extra) or any(path is not None for path in named)
 
     def folders(self) -> Iterator[tuple[str, Path]]:
         """The directories, each with the entry-path prefix that it stands for."""
@@ -35,10 +36,19 @@ class Trees:
             if not _LABEL.fullmatch(label):
                 raise UsageError(f"{label!r} cannot name an extra section: use A-Z a-z 0-9 . _ -")
             yield f"extra/{label}", directory(path)
-        if self.inductor:
+        if self.inductor is not None:
             yield "inductor", directory(self.inductor)
-        if self.triton:
+        if self.triton is not None:
             yield "triton", directory(self.triton)
+
+    def targets(self) -> Iterator[tuple[str, Path]]:
+        """Where a pull puts what: the directories, and Triton's default one in Inductor's.
+
+        Triton's keys hold no device number, so what is found in any device's folder goes to 0.
+        """
+        yield from self.folders()
+        if self.inductor is not None and self.triton is None:
+            yield "triton", directory(self.inductor) / "triton" / "0"
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """What the mega-cache file holds; IntegrityError if it is none, UsageError if not there."""

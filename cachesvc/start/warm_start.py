@@ -25,7 +25,7 @@ from cachesvc.runtime.context import read_context
 from cachesvc.runtime.headers import spare_headers
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import again_if_moved, select
-from cachesvc.start.settings import StoreLike, is_disabled, open_repository
+from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.transfer import Progress, quiet
 
 _UNSTORED = (
@@ -59,7 +59,7 @@ def warm_start(
     """
     attempt = _Attempt(model=model, label=label, progress=progress)
     if is_disabled():
-        attempt.notes.append("TCCACHE_DISABLE is set: nothing was pulled")
+        attempt.notes.append(DISABLED)
     else:
         attempt.prepare(store, trust)
     return attempt.prove(inputs, calls)

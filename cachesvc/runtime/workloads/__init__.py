@@ -29,26 +29,35 @@ class Workload:
 def load_workload(target: str) -> Workload:
     """The workload that `demo:NAME` or `module:function` names.
 
-    Raises UsageError if there is none of that name, or the function gives something else.
+    Raises UsageError if there is none of that name, or the function fails or gives something else.
     """
-    module, _, function = target.partition(":")
+    module, function = check_target(target)
     build = _demo(function) if module == "demo" else _users(module, function)
-    workload = build()
+    try:
+        workload = build()
+    except Exception as error:  # the user's code may raise anything
+        raise UsageError(f"{target} failed: {type(error).__name__}: {error}") from error
     if not isinstance(workload, Workload):
         raise UsageError(f"{target} gave a {type(workload).__name__}, not a cachesvc.Workload")
     return workload
 
 
+def check_target(target: str) -> tuple[str, str]:
+    """The module and the function that a target names; UsageError if it cannot be one."""
+    module, _, function = target.partition(":")
+    if not (module and function):
+        raise UsageError(f"{target!r} is no target: write demo:NAME or module:function")
+    if module == "demo" and function not in _DEMOS:
+        raise UsageError(f"there is no workload {target}: choose one of {', '.join(_DEMOS)}")
+    return module, function
+
+
 def _demo(name: str) -> Callable[[], Any]:
-    if name not in _DEMOS:
-        raise UsageError(f"there is no workload demo:{name}: choose one of {', '.join(_DEMOS)}")
     build: Callable[[], Any] = importlib.import_module(_DEMOS[name]).workload
     return build
 
 
 def _users(module: str, function: str) -> Callable[[], Any]:
-    if not (module and function):
-        raise UsageError("a target is demo:NAME or module:function")
     try:
         found: Callable[[], Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
