@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cachesvc.core.manifest import Manifest, Unit, resolve
 from cachesvc.core.paths import folders_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Segment:
     """A manifest under its name: the SHA-256 of the manifest's bytes."""
 
     name: str
     manifest: Manifest
 
-    @property
+    @cached_property
     def units(self) -> tuple[Unit, ...]:
         """The units, each with the segment that first held it spelled out."""
         return tuple(resolve(unit, self.name) for unit in self.manifest.units)

@@ -173,7 +173,8 @@ def read_pack(
 
 
 class _Unpacked:
-    """The first `limit` bytes of a decoder; more is an error, so a bomb costs no more than said."""
+    """The first `limit` bytes of a decoder; asking for more is an error, so a bomb costs no more
+    than was said."""
 
     def __init__(self, decoder: BinaryIO, limit: int, where: str) -> None:
         self._decoder = decoder
@@ -182,7 +183,7 @@ class _Unpacked:
 
     def read(self, size: int) -> bytes:
         try:
-            data = self._decoder.read(min(size, self._left + 1))
+            data = self._decoder.read(size)
         except zstandard.ZstdError as error:
             raise IntegrityError(f"{self._where} is not a pack: {error}") from None
         if len(data) > self._left:

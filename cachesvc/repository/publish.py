@@ -8,7 +8,6 @@ live segments, readers take the union, the next push merges.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository.listing import MANIFEST, PACK, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
 from cachesvc.repository.repository import Reading, Repository
-from cachesvc.repository.scratch import scratch_errors
+from cachesvc.repository.scratch import scratch
 
 MERGE_LIMIT_BYTES = 256 << 20
 """How many bytes of packs a push brings here, at most, to merge them into its own."""
@@ -103,12 +102,11 @@ def publish(
         return Publication(facts.address, None)
     absorbed = _absorbed(reading.segments, fresh, host)
     carried = _carried(absorbed, fresh)
-    with tempfile.TemporaryDirectory(prefix="tccache-push-") as folder:
-        file = Path(folder) / "pack"
-        with scratch_errors(file):
-            sources = [source for draft in fresh for source in draft.sources]
-            sources += _spooled(repository, absorbed, carried, Path(folder))
-            pack, entries = write_pack(sources, file)
+    with scratch("push") as folder:
+        file = folder / "pack"
+        sources = [source for draft in fresh for source in draft.sources]
+        sources += _spooled(repository, absorbed, carried, folder)
+        pack, entries = write_pack(sources, file)
         units = (*carried.values(), *(_as_unit(draft, entries) for draft in fresh))
         manifest = _manifest(facts, units, pack, reading.segments, absorbed)
         name = _write(repository, manifest, file)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -399,6 +400,13 @@ def test_a_disk_without_room(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(TccacheError, match=r"cannot write to /tmp/x: No space left.*TMPDIR"):
         desk.push(desk.draft("triton/K", a=b"1"))
     assert desk.keys() == []
+
+
+def test_no_temporary_directory(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without any writable temporary directory is told so, not shown a traceback."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with pytest.raises(TccacheError, match=r"cannot write to /nowhere.*set TMPDIR"):
+        desk.push(desk.draft("triton/K", a=b"1"))
 
 
 def _full(*_: object) -> None:

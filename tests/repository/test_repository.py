@@ -196,6 +196,15 @@ def test_a_pack_of_other_bytes(desk: Any, spoil: Callable[[bytes], bytes]) -> No
         desk.contents()
 
 
+def test_a_pack_that_is_too_large_is_not_fetched(desk: Any) -> None:
+    """No more than the manifest says is taken from the store, whatever lies there."""
+    key = object_key(desk.address, _pushed(desk), "tar.zst")
+    size = len(_object(desk.store, key))
+    _put(desk.store, key, bytes(1 << 20))
+    with pytest.raises(IntegrityError, match=f"has 1048576 bytes, more than the {size} allowed"):
+        desk.contents()
+
+
 def test_swapped_packs(desk: Any, make_desk: Callable[..., Any]) -> None:
     """The pack of another segment is not this one's, though it is a good pack."""
     other = make_desk(desk.store, address=Address("llama", "any", desk.address.environment))
