@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +26,7 @@ from filelock import FileLock, Timeout
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import BusyError, IntegrityError, TccacheError
 from cachesvc.core.manifest import Entry, Unit
+from cachesvc.local.durable import Flusher
 from cachesvc.local.group import localise, points_into, relocate
 from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
@@ -34,7 +34,6 @@ from cachesvc.local.places import Places
 from cachesvc.local.whole import check_space, disk_errors, readable_file, write_whole
 
 _STAGE = ".tccache-stage-"
-_WRITERS = 8
 _CHUNK = 1 << 20
 
 State = Literal["same", "absent", "other"]
@@ -81,6 +80,7 @@ class Seeder:
         self._moved: dict[str, tuple[Path, bytes, str]] = {}
         self._numbers = itertools.count()
         self._ledger = Ledger()
+        self._flusher = Flusher()
 
     def __enter__(self) -> Seeder:
         with disk_errors(self._places.root):
@@ -110,6 +110,7 @@ class Seeder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._flusher.close()
         for stage in self._stages.values():
             shutil.rmtree(stage, ignore_errors=True)
         self._lock.release()
@@ -147,6 +148,7 @@ class Seeder:
                 else:
                     while data := source.read(_CHUNK):
                         file.write(data)
+            self._flusher.add(staged)
         self._staged[entry.path] = _Staged(staged, target, entry.sha256)
 
     def commit(self, missing: Iterable[Unit], in_place: Iterable[Unit] = ()) -> None:
@@ -159,7 +161,7 @@ class Seeder:
         paths = sorted((e.path for unit in whole for e in unit.entries), key=seed_order)
         wanted = [path for path in paths if path in self._staged]
         with disk_errors(self._places.root):
-            _make_durable([self._staged[path].file for path in wanted])
+            self._flusher.finish()
             for path in wanted:
                 self._place(path)
             for path, (file, content, sha256) in self._moved.items():
@@ -260,16 +262,3 @@ def _read_all(source: Readable) -> bytes:
     while data := source.read(_CHUNK):
         chunks.append(data)
     return b"".join(chunks)
-
-
-def _make_durable(files: list[Path]) -> None:
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        list(pool.map(_flush, files))
-
-
-def _flush(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fdatasync(handle)
-    finally:
-        os.close(handle)
