@@ -132,19 +132,15 @@ class VerifiedStream:
         self._stream = stream
         self._left = entry.size
         self._state = hashlib.sha256()
-        self._check()
 
     def read(self, size: int = -1) -> bytes:
         """Up to `size` bytes. Raises IntegrityError, giving nothing, if the digest is not right."""
         data = self._stream.read(self._left if size < 0 else size)
         self._state.update(data)
         self._left -= len(data)
-        self._check()
-        return data
-
-    def _check(self) -> None:
         if not self._left and self._state.hexdigest() != self._entry.sha256:
             raise IntegrityError(f"{self._entry.path} does not have the digest its manifest says")
+        return data
 
 
 def read_pack(
