@@ -21,7 +21,7 @@ def current(environment: str) -> Live:
     directories in effect, which cannot be left any more.
     """
     environ = dict(os.environ)
-    if not is_late():
+    if not _are_settled():
         for name, own in (*_set_here.items(), (INDUCTOR, _torchs_default())):
             if environ.get(name) == own:
                 environ.pop(name, None)
@@ -32,7 +32,10 @@ def _torchs_default() -> str | None:
     """The directory that torch takes by itself, unless this process was started with it."""
     module = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
     default: Callable[[], str] | None = getattr(module, "default_cache_dir", None)
-    folder = None if default is None else default()
+    try:
+        folder = None if default is None else default()
+    except OSError:  # there is no temporary directory, so torch has none to take either
+        return None
     return None if folder is None or _started_with(f"{INDUCTOR}={folder}") else folder
 
 
@@ -45,7 +48,12 @@ def _started_with(setting: str) -> bool:
 
 
 def is_late() -> bool:
-    """Whether something was compiled already, so that the directories are settled."""
+    """Whether something was compiled before `use` could choose the directories."""
+    return _are_settled() and os.environ.get(INDUCTOR) != _set_here.get(INDUCTOR, "")
+
+
+def _are_settled() -> bool:
+    """Whether something was compiled already, so that the directories in effect stay."""
     return compiled_so_far() > 0
 
 

@@ -97,7 +97,21 @@ for home in ("one", "two", "three"):
         given={"homes": tmp_path},
     )
     two = ours(tmp_path / "two")
-    assert found == [[*ours(tmp_path / "one"), False], [*two, False], [*two, True]]
+    assert found == [[*ours(tmp_path / "one"), False], [*two, False], [*two, False]]
+
+
+def test_late_is_who_comes_after_a_compile(fresh: FreshProcesses) -> None:
+    """A start after a compile that nobody prepared; not a second one after a start of ours."""
+    late = fresh.run(
+        FIND
+        + """
+result = [directories.is_late()]
+with torch.no_grad():
+    torch.compile(Plain())(ones())
+result.append(directories.is_late())
+"""
+    )
+    assert late == [False, True]
 
 
 def test_a_child_process_finds_its_parents_directory(fresh: FreshProcesses, tmp_path: Path) -> None:

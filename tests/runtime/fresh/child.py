@@ -28,9 +28,10 @@ def run(spec: dict[str, Any]) -> None:
     tempfile.tempdir = None
     os.chdir(spec["cwd"])
     scope: dict[str, Any] = {"__name__": "script", "given": spec["given"], "result": None}
-    exec(compile(spec["script"], "script", "exec"), scope)
-    result = Path(spec["output"]) / "result.json"
-    result.write_text(json.dumps(scope["result"]))
+    # Opened first: a script may give up the right to do so.
+    with open(Path(spec["output"]) / "result.json", "w") as result:
+        exec(compile(spec["script"], "script", "exec"), scope)
+        json.dump(scope["result"], result)
 
 
 def serve() -> None:
