@@ -44,10 +44,14 @@ class Meter:
     worker processes too, so its builds are counted by their trace: keys that appeared in Triton's
     directory and were not written there out of a cache entry. What another process builds into
     the same directory is counted as well: a start can look worse than it was, never better.
+
+    Without `watch` torch is left without hooks, and native builds are unread.
     """
 
-    def __init__(self, triton: Path | None) -> None:
-        _hook()
+    def __init__(self, triton: Path | None, *, watch: bool = True) -> None:
+        if watch:
+            _hook()
+        self._unwatched = () if watch else ("native builds, which nobody watched",)
         self._triton = triton
         self._keys = frozenset(_names_in(triton))
         self._before = self._read()
@@ -87,7 +91,7 @@ class Meter:
             cpp_builds=_builds.count,
             triton_builds=len(self._built_keys()),
             graph_breaks=sum(counters.get("graph_break", {}).values()),
-            unread=tuple(sorted(_builds.unread)),
+            unread=tuple(sorted({*_builds.unread, *self._unwatched})),
         )
 
     def _built_keys(self) -> set[str]:

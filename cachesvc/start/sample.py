@@ -104,6 +104,7 @@ def _first_call(
         _synchronize()
         outputs.append((output, time.monotonic()))
 
+    call.__qualname__ = spec.target  # what the bundle will be said to cover
     started = time.monotonic()
     if spec.arm == "warm":
         report = warm_start(

@@ -57,7 +57,7 @@ def warm_start(
     Never raises for the cache, the store or the calls: the report says what went wrong. Where
     TCCACHE_DISABLE is set, nothing is touched and the calls are made as they are.
     """
-    attempt = _Attempt(model=model, label=label, progress=progress)
+    attempt = _Attempt(model=model, label=label, progress=progress, watch=not is_disabled())
     if is_disabled():
         attempt.notes.append(DISABLED)
     else:
@@ -82,6 +82,7 @@ class _Attempt:
     model: Any
     label: str | None
     progress: Progress
+    watch: bool = True
     notes: list[str] = field(default_factory=list)
     stages: list[tuple[str, float]] = field(default_factory=list)
     store: str | None = None
@@ -145,7 +146,7 @@ class _Attempt:
         """Makes the calls and reports what the compiler counted meanwhile."""
         triton = directories.triton_folder(self.live) if self.live else None
         before = counters.compiled_so_far() > 0
-        meter = counters.Meter(triton)
+        meter = counters.Meter(triton, watch=self.watch)
         made: list[tuple[Call, float]] = []
         try:
             for call in example_calls(self.model, inputs, calls):

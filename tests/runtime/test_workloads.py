@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("runtime")
     ("target", "reason"),
     [
         ("demo:nothing", "choose one of gpt"),
-        ("demo:", "choose one of gpt"),
+        ("demo:", "demo:NAME or module:function"),
         ("nothing", "module:function"),
         (":function", "module:function"),
         ("no_such_module:function", "no_such_module"),

@@ -34,6 +34,23 @@ def test_cold(plain: Published) -> None:
     assert f"the store has nothing for this model here: {plain.store}" in report["notes"]
 
 
+def test_the_report_as_json(plain: Published) -> None:
+    """Its fields are an interface: they are only ever added."""
+    report = {name: value for name, value in plain.report.items() if name != "text"}
+    assert set(report) == {
+        *("verdict", "name", "bundle", "store", "tier", "live", "late", "counts", "transfer"),
+        *("stages", "first_call_s", "cold_s", "coverage", "notes"),
+    }
+    assert set(report["counts"]) == {
+        *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "generated", "graph_breaks"),
+        *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings"),
+        *("cpp_builds", "triton_builds", "native_builds", "unread"),
+    }
+    assert set(report["transfer"]) == {
+        *("packs", "bytes", "seeded", "in_place", "kept", "left_out", "pull_s", "seed_s"),
+    }
+
+
 def test_warm(starts: Starts, plain: Published) -> None:
     """From an empty live directory: nothing is compiled, nothing is built, a call is covered."""
     report, segment = starts.run(
@@ -227,11 +244,13 @@ def test_what_is_no_call_is_reported(starts: Starts, tmp_path: Path, inputs: str
 
 
 def test_disabled(starts: Starts, tmp_path: Path) -> None:
-    """TCCACHE_DISABLE leaves the compiler's directories alone; the calls are made."""
-    report, variables = starts.run(
+    """TCCACHE_DISABLE leaves the compiler and its directories alone; the calls are made."""
+    report, variables, build = starts.run(
         """
+import torch._inductor.cpp_builder as module
 report = start(torch.compile(Plain()), [ones()], store="s3://nowhere")
-result = [shown(report), os.environ["TORCHINDUCTOR_CACHE_DIR"]]
+build = type(module.CppBuilder.build).__name__
+result = [shown(report), os.environ["TORCHINDUCTOR_CACHE_DIR"], build]
 """,
         env={"TCCACHE_DISABLE": "1"},
         home=tmp_path / "home",
@@ -241,6 +260,7 @@ result = [shown(report), os.environ["TORCHINDUCTOR_CACHE_DIR"]]
     assert any("TCCACHE_DISABLE" in note for note in report["notes"])
     assert not (tmp_path / "home").exists()
     assert "torchinductor_" in variables
+    assert build == "function"
 
 
 def test_late(starts: Starts, plain: Published) -> None:
