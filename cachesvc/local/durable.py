@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from typing import BinaryIO
 
 _BATCH = 32
 _THREADS = 8
+# Files stay open until they are flushed, so few enough that no usual limit is met.
+_MOST_PENDING = 8
 
 
 class Flusher:
-    """Flushes files to the disk in the background, a batch at a time.
+    """Flushes files to the disk in the background, a batch at a time, and closes them.
 
     A disk takes many small flushes at once for little more than the price of one, and most of that
     price is waiting, which decoding the next files fills.
@@ -19,36 +22,52 @@ class Flusher:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tccache-flush")
-        self._batch: list[Path] = []
-        self._pending: list[Future[None]] = []
+        self._batch: list[BinaryIO] = []
+        self._pending: deque[tuple[list[BinaryIO], Future[None]]] = deque()
 
-    def add(self, file: Path) -> None:
-        """Takes a file that is written and closed."""
+    def add(self, file: BinaryIO) -> None:
+        """Takes a file that is written; raises the OSError of an earlier one that could not be
+        flushed."""
         self._batch.append(file)
         if len(self._batch) == _BATCH:
             self._submit()
+        while len(self._pending) > _MOST_PENDING:
+            self._settle()
 
     def finish(self) -> None:
         """Returns when all files are durable; raises the first OSError that a flush met."""
         self._submit()
-        for pending in self._pending:
-            pending.result()
-        self._pending.clear()
+        while self._pending:
+            self._settle()
 
     def close(self) -> None:
-        """Drops what has not begun and ends the threads."""
+        """Drops what has not begun, closes every file and ends the threads."""
         self._pool.shutdown(cancel_futures=True)
+        for files, _ in self._pending:
+            _close(files)
+        _close(self._batch)
+
+    def _settle(self) -> None:
+        self._pending[0][1].result()
+        self._pending.popleft()
 
     def _submit(self) -> None:
         if self._batch:
-            self._pending.append(self._pool.submit(_flush, self._batch))
+            self._pending.append((self._batch, self._pool.submit(_flush, self._batch)))
             self._batch = []
 
 
-def _flush(files: list[Path]) -> None:
+def _flush(files: list[BinaryIO]) -> None:
     for file in files:
-        handle = os.open(file, os.O_RDONLY)
+        file.flush()
+        os.fdatasync(file.fileno())
+        file.close()
+
+
+def _close(files: list[BinaryIO]) -> None:
+    """Closes without a word: what is left in these files is not going to be used."""
+    for file in files:
         try:
-            os.fdatasync(handle)
-        finally:
-            os.close(handle)
+            file.close()
+        except OSError:
+            continue

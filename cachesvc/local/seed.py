@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,6 +82,8 @@ class Seeder:
         self._numbers = itertools.count()
         self._ledger = Ledger()
         self._flusher = Flusher()
+        self._targets: dict[str, Path | None] = {}
+        self._made: set[str] = set()
 
     def __enter__(self) -> Seeder:
         with disk_errors(self._places.root):
@@ -122,7 +125,7 @@ class Seeder:
         """
         in_place, missing, kept = [], [], []
         for unit in units:
-            if any(self._places.locate(entry.path) is None for entry in unit.entries):
+            if any(self._target(entry.path) is None for entry in unit.entries):
                 continue
             states = {self._state(entry) for entry in unit.entries}
             if "other" in states:
@@ -142,13 +145,17 @@ class Seeder:
         target = self._locate(entry.path)
         with disk_errors(target):
             staged = self._stage_of(entry.path) / str(next(self._numbers))
-            with open(staged, "xb", opener=readable_file) as file:
+            with ExitStack() as unless_written:
+                file = open(staged, "xb", opener=readable_file)  # noqa: SIM115 - flushed later
+                unless_written.callback(file.close)
                 if is_group(entry.path):
                     file.write(localise(_read_all(source), target.parent, entry.path))
                 else:
                     while data := source.read(_CHUNK):
                         file.write(data)
-            self._flusher.add(staged)
+                file.flush()
+                unless_written.pop_all()
+            self._flusher.add(file)
         self._staged[entry.path] = _Staged(staged, target, entry.sha256)
 
     def commit(self, missing: Iterable[Unit], in_place: Iterable[Unit] = ()) -> None:
@@ -176,8 +183,13 @@ class Seeder:
             sizes[self._folder(entry.path)] += entry.size
         check_space(sizes)
 
+    def _target(self, path: str) -> Path | None:
+        if path not in self._targets:
+            self._targets[path] = self._places.locate(path)
+        return self._targets[path]
+
     def _locate(self, path: str) -> Path:
-        file = self._places.locate(path)
+        file = self._target(path)
         if file is None:
             raise TccacheError(f"no directory was given for {path}")
         return file
@@ -219,7 +231,10 @@ class Seeder:
 
     def _place(self, path: str) -> None:
         staged, target, sha256 = self._staged[path]
-        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = path.rpartition("/")[0]
+        if folder not in self._made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
         try:
             os.link(staged, target)
         except FileExistsError:

@@ -8,10 +8,11 @@ tree hold the same binaries several times over, and only a long window sees it.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
@@ -22,6 +23,7 @@ from cachesvc.repository.tar import END, Readable, header, padding, read_tar
 WINDOW_LOG = 27
 _LEVEL = 3
 _CHUNK = 1 << 20
+_BUFFER = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ def read_pack(
     missing = dict(wanted)
     decoder = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
     with decoder.stream_reader(source, closefd=False) as stream:
-        for member in read_tar(_Unpacked(stream, pack.unpacked, where), where):
+        unpacked = io.BufferedReader(_Unpacked(stream, pack.unpacked, where), _BUFFER)
+        for member in read_tar(unpacked, where):
             entry = missing.pop(member.path, None)
             if entry is not None and entry.size == member.size:
                 yield entry, VerifiedStream(entry, member)
@@ -168,24 +171,27 @@ def read_pack(
         raise IntegrityError(f"{where} lacks {len(missing)} entries, first {min(missing)}")
 
 
-class _Unpacked:
+class _Unpacked(io.RawIOBase):
     """The first `limit` bytes of a decoder; asking for more is an error, so a bomb costs no more
     than was said."""
 
-    def __init__(self, decoder: BinaryIO, limit: int, where: str) -> None:
+    def __init__(self, decoder: zstandard.ZstdDecompressionReader, limit: int, where: str) -> None:
         self._decoder = decoder
         self._left = limit
         self._where = where
 
-    def read(self, size: int) -> bytes:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         try:
-            data = self._decoder.read(size)
+            size: int = self._decoder.readinto(buffer)
         except zstandard.ZstdError as error:
             raise IntegrityError(f"{self._where} is not a pack: {error}") from None
-        if len(data) > self._left:
+        if size > self._left:
             raise IntegrityError(f"{self._where} unpacks to more bytes than its manifest says")
-        self._left -= len(data)
-        return data
+        self._left -= size
+        return size
 
 
 def copy(source: Readable, target: Writable) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from cachesvc.core.errors import BundleNotFound, IntegrityError
 from cachesvc.core.manifest import Manifest, Proof, Unit
 from cachesvc.core.merge import Segment, merge
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
+from cachesvc.repository.scratch import scratch
 from cachesvc.start.bundles import matching
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.transfer import Progress, quiet
@@ -161,8 +160,8 @@ def verify(
 def _verify_pack(repository: Repository, segment: Segment) -> int:
     """Reads the whole pack; how many entries it has."""
     wanted = [entry for unit in segment.manifest.units for entry in unit.entries]
-    with tempfile.TemporaryDirectory(prefix="tccache-verify-") as folder:
-        pack = Path(folder) / "pack"
+    with scratch("verify") as folder:
+        pack = folder / "pack"
         repository.fetch(segment, pack)
         for _, stream in repository.entries(segment, pack, wanted):
             while stream.read(1 << 20):

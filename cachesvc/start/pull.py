@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS, Places
 from cachesvc.local.whole import write_whole
 from cachesvc.repository.repository import Repository
+from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
 from cachesvc.start.bring import remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
@@ -98,8 +98,8 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
         if refused:
             raise IntegrityError(f"nothing usable was found: {'; '.join(refused)}", refused)
         return Pulled((), Transfer(left_out=found.left_out))
-    with tempfile.TemporaryDirectory(prefix="tccache-mega-") as folder:
-        places, notes = _places(found, trees, Path(folder))
+    with scratch("mega") as folder:
+        places, notes = _places(found, trees, folder)
         transfer = seed(repository, found, places, progress=progress)
         artifacts = _write_mega(found, places, trees)
     if not trees:

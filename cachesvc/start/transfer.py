@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.manifest import Manifest, Unit
@@ -18,6 +16,7 @@ from cachesvc.local.places import Places
 from cachesvc.local.seed import Seeder
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Refused, Repository
+from cachesvc.repository.scratch import scratch
 
 Progress = Callable[[str], None]
 
@@ -128,8 +127,8 @@ def seed(
 
 def _stage(repository: Repository, segment: Segment, units: Sequence[Unit], seeder: Seeder) -> None:
     entries = [entry for unit in units for entry in unit.entries]
-    with tempfile.TemporaryDirectory(prefix="tccache-pull-") as folder:
-        pack = Path(folder) / "pack"
+    with scratch("pull") as folder:
+        pack = folder / "pack"
         repository.fetch(segment, pack)
         for entry, stream in repository.entries(segment, pack, entries):
             seeder.stage(entry, stream)
