@@ -27,8 +27,11 @@ _MAX_DEPTH = 6
 _MAX_ITEMS = 2000
 _MAX_VALUES = 500_000
 _MAX_TEXT = 400
-# Names whose values differ between equal models: salted or address-based hashes, places on disk.
-_VOLATILE = re.compile(r"(_hash|name_or_path|_path|_dir|_commit_hash|transformers_version)$")
+# Names whose values differ between equal models: salted or address-based hashes, places on disk,
+# the devices that a wrapper for several of them was given.
+_VOLATILE = re.compile(
+    r"(_hash|name_or_path|_path|_dir|transformers_version)$|^(device_ids|output_device)$"
+)
 _CONSTANTS = (
     *(Number, str, bytes, enum.Enum, range),
     *(torch.dtype, torch.layout, torch.memory_format),

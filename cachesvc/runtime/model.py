@@ -132,10 +132,13 @@ def _tensors(
 
 
 def _classes(modules: Iterable[torch.nn.Module]) -> _Parts:
-    kinds = {kind for module in modules for kind in type(module).__mro__}
-    for kind in kinds:
+    """The code of the classes that are not torch's own; a function can make several of one name."""
+    by_name: dict[str, list[Json]] = {}
+    for kind in {kind for module in modules for kind in type(module).__mro__}:
         if not kind.__module__.startswith(("torch.", "builtins")):
-            yield f"code {class_name(kind)}", describe_class(kind)
+            by_name.setdefault(class_name(kind), []).append(describe_class(kind))
+    for name, codes in by_name.items():
+        yield f"code {name}", sorted(codes, key=canonical_json)
 
 
 def _own_parts(path: str, module: Any, describer: Describer, *, outermost: bool) -> _Parts:

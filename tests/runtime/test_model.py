@@ -198,6 +198,23 @@ def test_the_code_of_a_class_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model_components(net()) == before
 
 
+def test_classes_of_one_name_are_told_apart() -> None:
+    """A function that makes classes can make two of one name for one model."""
+
+    def made(bias: int) -> nn.Module:
+        class Made(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x + self.bias
+
+        Made.bias = bias  # type: ignore[attr-defined]
+        return Made()
+
+    one, other = nn.Sequential(made(1), made(2)), nn.Sequential(made(1), made(3))
+    (difference,) = model_components(one).diff(model_components(other))
+    assert difference.component.endswith("<locals>.Made")
+    assert digest(one) == digest(nn.Sequential(made(1), made(2)))
+
+
 def test_comments_and_places_do_not_count() -> None:
     """The same class at another line, with other comments, in another file, is the same."""
     source = "class Late(nn.Module):\n    def forward(self, x):\n        return x + 1{}\n"
