@@ -12,8 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import wrapt
-
 from cachesvc.core.report import Counts
 from cachesvc.local.layout import is_temporary
 
@@ -176,8 +174,20 @@ _builds = _Builds()
 @functools.cache
 def _hook() -> None:
     """Watches the two modules that build or place native code, as soon as they are imported."""
+    import wrapt
+
     wrapt.register_post_import_hook(_watch_cpp, "torch._inductor.cpp_builder")
     wrapt.register_post_import_hook(_watch_bundler, "torch._inductor.triton_bundler")
+
+
+def wrap(module: ModuleType, name: str, wrapper: Callable[..., Any]) -> None:
+    """Puts a wrapper around a function of a module, by its dotted name there.
+
+    wrapt loads where it is used: it brings asyncio along, which a pull has no use for.
+    """
+    import wrapt
+
+    wrapt.wrap_function_wrapper(module, name, wrapper)
 
 
 def _watch_cpp(module: ModuleType) -> None:
@@ -188,7 +198,7 @@ def _watch_cpp(module: ModuleType) -> None:
         return wrapped(*args, **kwargs)
 
     if hasattr(getattr(module, "CppBuilder", None), "build"):
-        wrapt.wrap_function_wrapper(module, "CppBuilder.build", build)
+        wrap(module, "CppBuilder.build", build)
     else:
         _builds.unread.add("torch._inductor.cpp_builder.CppBuilder.build")
 
@@ -204,4 +214,4 @@ def _watch_bundler(module: ModuleType) -> None:
         return wrapped(*args, **kwargs)
 
     if hasattr(getattr(module, "TritonBundler", None), "read_and_emit"):
-        wrapt.wrap_function_wrapper(module, "TritonBundler.read_and_emit", read_and_emit)
+        wrap(module, "TritonBundler.read_and_emit", read_and_emit)

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import wrapt
-
-from cachesvc.runtime.counters import cpp_builds
+from cachesvc.runtime.counters import cpp_builds, wrap
 
 _MODULE = "torch._inductor.codecache"
 _FUNCTION = "_precompile_header"
@@ -38,6 +36,8 @@ def spare_headers() -> None:
 
 @functools.cache
 def _hook() -> None:
+    import wrapt
+
     wrapt.register_post_import_hook(_watch, _MODULE)
 
 
@@ -46,4 +46,4 @@ def _watch(module: ModuleType) -> None:
         return None if _Spared.since == cpp_builds() else wrapped(*args, **kwargs)
 
     if hasattr(module, _FUNCTION):
-        wrapt.wrap_function_wrapper(module, _FUNCTION, precompile)
+        wrap(module, _FUNCTION, precompile)
