@@ -10,7 +10,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cachesvc.core.errors import IntegrityError
 
@@ -73,6 +73,41 @@ def read_tar(stream: Readable, where: str) -> Iterator[Member]:
         reader.take(-member.size % BLOCK)
 
 
+class _Header(NamedTuple):
+    """The fields of a ustar header block that a pack makes use of."""
+
+    kind: bytes
+    name: str
+    size: int
+
+
+def _parse(block: bytes) -> _Header:
+    """The header in a block of 512 bytes; ValueError if it is damaged.
+
+    Not by `TarInfo.frombuf`, which reads fifteen fields and takes a tenth of a pull.
+    """
+    blank = sum(block[:148]) + sum(block[156:]) + 8 * ord(" ")
+    if _number(block[148:156]) != blank:
+        raise ValueError("checksum")
+    name = _text(block[:100])
+    prefix = _text(block[345:500]) if block[257:262] == b"ustar" else ""
+    return _Header(block[156:157], f"{prefix}/{name}" if prefix else name, _number(block[124:136]))
+
+
+def _number(field: bytes) -> int:
+    """Octal digits, or base 256 behind a first byte of 0x80 (0xff: negative)."""
+    if field[0] in (0x80, 0xFF):
+        return int.from_bytes(field[1:], "big", signed=field[0] == 0xFF)
+    digits = field.strip(b" \0")
+    if digits.strip(b"01234567"):
+        raise ValueError(digits)
+    return int(digits or b"0", 8)
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode()
+
+
 class _Reader:
     def __init__(self, stream: Readable, where: str) -> None:
         self._stream = stream
@@ -95,22 +130,21 @@ class _Reader:
             block = self.take(BLOCK)
             if not any(block):
                 return None
-            info = self._info(block)
-            if info.type not in (_LONG_NAME, _ABOUT_ALL):
+            try:
+                info = _parse(block)
+            except ValueError:
+                raise self._wrong("has a damaged header") from None
+            if info.kind not in (_LONG_NAME, _ABOUT_ALL):
                 return self._member(info, records)
             found = self._records(info.size)
-            records |= found if info.type == _LONG_NAME else {}
+            records |= found if info.kind == _LONG_NAME else {}
 
-    def _info(self, block: bytes) -> tarfile.TarInfo:
-        try:
-            return tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-        except (tarfile.HeaderError, ValueError):
-            raise self._wrong("has a damaged header") from None
-
-    def _member(self, info: tarfile.TarInfo, records: dict[str, str]) -> Member:
+    def _member(self, info: _Header, records: dict[str, str]) -> Member:
         path = records.get("path", info.name)
-        if info.type not in _FILE or any(name.startswith("GNU.sparse") for name in records):
-            raise self._wrong(f"holds {path!r:.120}, which is no plain file")
+        sparse = any(name.startswith("GNU.sparse") for name in records)
+        # In old tars a folder is a file with a slash at its end.
+        if info.kind not in _FILE or sparse or path.endswith("/"):
+            raise self._wrong(f"holds {path.rstrip('/')!r:.120}, which is no plain file")
         size = records.get("size", str(info.size))
         if not (size.isascii() and size.isdigit() and len(size) < 20):
             raise self._wrong(f"holds {path!r:.120} with the size {size!r:.40}")
