@@ -48,3 +48,11 @@ def h200_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(Path(__file__).parent / "data" / "h200_cache.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_directory_in_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch names its cache directories in the environment as soon as it compiles in a process;
+    no test is to meet the ones of a test before it."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
