@@ -18,12 +18,13 @@ import zstandard
 
 from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.manifest import Entry, Pack
+from cachesvc.repository.beside import ReadAhead, WriteBehind
 from cachesvc.repository.tar import END, Readable, header, padding, read_tar
 
 WINDOW_LOG = 27
 _LEVEL = 3
 _CHUNK = 1 << 20
-_BUFFER = 1 << 17
+_BUFFER = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class _Tally:
 def write_pack(sources: Iterable[Source], target: Path) -> tuple[Pack, dict[str, Entry]]:
     """Packs the sources into the file `target`; the pack's facts and the entry of each path.
 
-    Holds one chunk of one file beside the encoder's 145 MB. Raises ChangedWhilePacked if a file
+    Holds a few chunks of 1 MiB beside the encoder's 145 MB. Raises ChangedWhilePacked if a file
     is gone or not of the size that was said, TccacheError if it cannot be read.
     """
     parameters = zstandard.ZstdCompressionParameters.from_level(
@@ -72,8 +73,10 @@ def write_pack(sources: Iterable[Source], target: Path) -> tuple[Pack, dict[str,
     with open(target, "wb") as file:
         packed = _Tally(file)
         encoder = zstandard.ZstdCompressor(compression_params=parameters)
-        with encoder.stream_writer(cast(BinaryIO, packed), closefd=False) as stream:
-            tar = _Tally(stream)
+        with (
+            encoder.stream_writer(cast(BinaryIO, packed), closefd=False) as stream,
+            WriteBehind(stream.write) as tar,
+        ):
             for source in sorted(sources, key=_likeness):
                 entries[source.path] = _add(tar, source)
             tar.write(END)
@@ -86,7 +89,7 @@ def _likeness(source: Source) -> tuple[str, str, str]:
     return (name.rpartition(".")[2] if "." in name else "", name, source.path)
 
 
-def _add(tar: _Tally, source: Source) -> Entry:
+def _add(tar: WriteBehind, source: Source) -> Entry:
     state = hashlib.sha256()
     tar.write(header(source.path, source.size))
     for chunk in _chunks(source):
@@ -157,9 +160,11 @@ def read_pack(
     """
     missing = dict(wanted)
     decoder = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
-    with decoder.stream_reader(source, closefd=False) as stream:
-        unpacked = io.BufferedReader(_Unpacked(stream, pack.unpacked, where), _BUFFER)
-        for member in read_tar(unpacked, where):
+    with (
+        decoder.stream_reader(source, closefd=False) as stream,
+        io.BufferedReader(_Unpacked(stream, pack.unpacked, where), _BUFFER) as tar,
+    ):
+        for member in read_tar(tar, where):
             entry = missing.pop(member.path, None)
             if entry is not None and entry.size == member.size:
                 yield entry, VerifiedStream(entry, member)
@@ -176,22 +181,35 @@ class _Unpacked(io.RawIOBase):
     than was said."""
 
     def __init__(self, decoder: zstandard.ZstdDecompressionReader, limit: int, where: str) -> None:
-        self._decoder = decoder
+        self._blocks = ReadAhead(decoder.read, _BUFFER)
         self._left = limit
         self._where = where
+        self._block = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
+        if not self._block:
+            self._block = memoryview(self._next())
+        size = min(len(self._block), memoryview(buffer).nbytes)
+        memoryview(buffer)[:size] = self._block[:size]
+        self._block = self._block[size:]
+        return size
+
+    def _next(self) -> bytes:
         try:
-            size: int = self._decoder.readinto(buffer)
+            data = self._blocks.block()
         except zstandard.ZstdError as error:
             raise IntegrityError(f"{self._where} is not a pack: {error}") from None
-        if size > self._left:
+        if len(data) > self._left:
             raise IntegrityError(f"{self._where} unpacks to more bytes than its manifest says")
-        self._left -= size
-        return size
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        self._blocks.close()
+        super().close()
 
 
 def copy(source: Readable, target: Writable) -> None:
