@@ -7,10 +7,10 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
-_BATCH = 32
+_BATCH = 128
 _THREADS = 8
-# Files stay open until they are flushed, so few enough that no usual limit is met.
-_MOST_PENDING = 8
+# Files stay open until they are flushed: 640 at most, where the usual limit is 1,024.
+_MOST_PENDING = 4
 
 
 class Flusher:
