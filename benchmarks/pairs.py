@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -33,7 +34,12 @@ class Figures:
 
 
 def wall_s(command: Sequence[str], environ: Mapping[str, str] | None = None) -> float:
-    """Seconds of one process from start to exit; ends the benchmark if it fails."""
+    """Seconds of one process from start to exit; ends the benchmark if it fails.
+
+    What processes before it have left unwritten in memory goes to the disk first, so that no one
+    pays for another's bytes.
+    """
+    os.sync()
     started = time.perf_counter()
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
