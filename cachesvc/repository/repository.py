@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cachesvc.core.address import BUNDLES, Address, check_name
 from cachesvc.core.digest import digest_bytes, digest_stream
@@ -13,9 +14,11 @@ from cachesvc.core.errors import IntegrityError
 from cachesvc.core.manifest import Entry, Manifest
 from cachesvc.core.merge import Segment, live
 from cachesvc.repository.listing import MANIFEST, PACK, Bundle, bundles, object_key
-from cachesvc.repository.pack import VerifiedStream, read_pack
 from cachesvc.repository.scratch import scratch_errors
 from cachesvc.store.contract import Store
+
+if TYPE_CHECKING:
+    from cachesvc.repository.pack import VerifiedStream
 
 MAX_MANIFEST_BYTES = 64 << 20
 _READERS = 8
@@ -117,6 +120,9 @@ class Repository:
         segment: Segment, file: Path, wanted: Iterable[Entry]
     ) -> Iterator[tuple[Entry, VerifiedStream]]:
         """The wanted entries out of a fetched pack, each verified as it is read."""
+        # Loads the decoder, which a start that finds everything in place has no use for.
+        from cachesvc.repository.pack import read_pack
+
         where = object_key(segment.manifest.address, segment.name, PACK)
         index = {entry.path: entry for entry in wanted}
         with open(file, "rb") as source:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError
@@ -17,7 +17,10 @@ from cachesvc.local.places import Places
 from cachesvc.local.receipt import Receipt, read_receipt, receipt_of, write_receipt
 from cachesvc.repository.repository import Repository
 from cachesvc.start.bundles import Selection
-from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
+from cachesvc.start.progress import Progress, quiet
+
+if TYPE_CHECKING:
+    from cachesvc.start.transfer import Holdings
 
 TIERS = {
     "directories": frozenset({"inductor", "triton"}),
@@ -56,6 +59,9 @@ def bring(
     receipt = read_receipt(places.records, _scope(chosen), _key(chosen))
     if receipt is not None and _holds(receipt):
         return _from_facts(receipt.facts, perf_counter() - started)
+    # Only the long way loads what unpacks and seeds.
+    from cachesvc.start.transfer import holdings, seed
+
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     if not found.units:
         refused = tuple(item.reason for item in found.refused)

@@ -18,7 +18,6 @@ from cachesvc.start.target import (
     own_environment,
     resolve_environment,
 )
-from cachesvc.start.transfer import Holdings, holdings
 
 T = TypeVar("T")
 _DIGITS = re.compile(r"[0-9a-f]{4,64}")
@@ -30,18 +29,6 @@ class Selection:
 
     bundles: tuple[Bundle, ...]
     foreign: bool
-
-
-def find(
-    repository: Repository,
-    model: Any,
-    *,
-    label: str | None = None,
-    environment: EnvironmentLike | None = None,
-) -> Holdings:
-    """What the store holds for a name, a model digest or a model; see `select`."""
-    chosen = select(repository, model, label=label, environment=environment)
-    return holdings(repository, chosen.bundles, foreign=chosen.foreign)
 
 
 def select(

@@ -13,8 +13,8 @@ from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.start.bundles import matching
+from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
-from cachesvc.start.transfer import Progress, quiet
 
 
 @dataclass(frozen=True, slots=True)

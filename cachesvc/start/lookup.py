@@ -7,9 +7,10 @@ from typing import Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Proof
-from cachesvc.start.bundles import find
+from cachesvc.start.bundles import select
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import EnvironmentLike
+from cachesvc.start.transfer import holdings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ def lookup(
     Raises UsageError, UntrustedError, IntegrityError, StoreError, AccessDenied.
     """
     repository = open_repository(store, trust)
-    found = find(repository, model, label=label, environment=environment)
+    chosen = select(repository, model, label=label, environment=environment)
+    found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     newest = found.newest
     return Found(
         bundles=tuple(sorted({str(item.manifest.address) for item in found.segments})),

@@ -19,9 +19,9 @@ from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
 from cachesvc.runtime.workloads import check_target
+from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.settings import open_repository
-from cachesvc.start.transfer import Progress, quiet
 
 EXPECTED = {"eager": Verdict.EAGER, "cold": Verdict.COLD, "warm": Verdict.WARM}
 """The verdict that each arm must have: a label is checked, not believed."""

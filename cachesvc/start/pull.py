@@ -17,9 +17,10 @@ from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
 from cachesvc.start.bring import remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
+from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike
-from cachesvc.start.transfer import Holdings, Progress, holdings, quiet, seed
+from cachesvc.start.transfer import Holdings, holdings, seed
 from cachesvc.start.trees import PathLike, Trees
 
 

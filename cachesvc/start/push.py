@@ -26,9 +26,10 @@ from cachesvc.repository.repository import Reading, Repository
 from cachesvc.runtime.directories import current
 from cachesvc.start.bundles import again_if_moved
 from cachesvc.start.clock import nonce, now
+from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike, Target, target
-from cachesvc.start.transfer import Progress, capabilities, quiet
+from cachesvc.start.transfer import capabilities
 from cachesvc.start.trees import PathLike, Trees, live_folders
 from cachesvc.store.location import mark_format
 

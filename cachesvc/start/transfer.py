@@ -17,12 +17,7 @@ from cachesvc.local.seed import Seeder
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Refused, Repository
 from cachesvc.repository.scratch import scratch
-
-Progress = Callable[[str], None]
-
-
-def quiet(_: str) -> None:
-    """Progress that nobody watches."""
+from cachesvc.start.progress import Progress, quiet
 
 
 @dataclass(frozen=True, slots=True)

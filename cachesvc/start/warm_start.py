@@ -25,8 +25,8 @@ from cachesvc.runtime.context import read_context
 from cachesvc.runtime.headers import spare_headers
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import again_if_moved, select
+from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
-from cachesvc.start.transfer import Progress, quiet
 
 _UNSTORED = (
     "AOTAutograd has stored nothing for {} graphs, so each start traces them again: a graph with"
