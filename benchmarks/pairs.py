@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from cachesvc import Spread
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Seconds of several runs."""
-
-    samples: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "median": self.median,
-            "min": min(self.samples),
-            "max": max(self.samples),
-            "samples": list(self.samples),
-        }
+class Figures(Spread):
+    """Seconds of several runs, shown to the millisecond."""
 
     def __str__(self) -> str:
         return f"{self.median:.3f} ({min(self.samples):.3f} to {max(self.samples):.3f})"
