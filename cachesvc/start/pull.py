@@ -115,7 +115,7 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
     )
 
 
-def _places(found: Holdings, trees: Trees, scratch: Path) -> tuple[Places, tuple[str, ...]]:
+def _places(found: Holdings, trees: Trees, spare: Path) -> tuple[Places, tuple[str, ...]]:
     """The live directory, or just the directories that were named."""
     if not trees:
         manifest = found.newest
@@ -123,7 +123,7 @@ def _places(found: Holdings, trees: Trees, scratch: Path) -> tuple[Places, tuple
         live = current(manifest.address.environment)
         return live.places, live.notes
     folders = tuple(trees.targets())
-    root = folders[0][1] if folders else scratch
+    root = folders[0][1] if folders else spare
     mega = (("megacache", root / RECORDS / "megacache"),) if trees.mega is not None else ()
     return Places(root, (*folders, *mega)), ()
 
