@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import BinaryIO
+
+from cachesvc.core.daemon_pool import DaemonPool
 
 _BATCH = 128
 _THREADS = 8
@@ -21,7 +23,7 @@ class Flusher:
     """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tccache-flush")
+        self._pool = DaemonPool(_THREADS, "tccache-flush")
         self._batch: list[BinaryIO] = []
         self._pending: deque[tuple[list[BinaryIO], Future[None]]] = deque()
 
@@ -42,7 +44,7 @@ class Flusher:
 
     def close(self) -> None:
         """Drops what has not begun, closes every file and ends the threads."""
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()
         for files, _ in self._pending:
             _close(files)
         _close(self._batch)

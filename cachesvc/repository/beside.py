@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
+
+from cachesvc.core.daemon_pool import DaemonPool
 
 BLOCK = 1 << 20
 _MOST_PENDING = 4
@@ -24,7 +26,7 @@ class WriteBehind:
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tccache-pack")
+        self._pool = DaemonPool(1, "tccache-pack")
         self._block = bytearray()
         self._pending: deque[Future[object]] = deque()
         self.size = 0
@@ -54,7 +56,7 @@ class WriteBehind:
                 while self._pending:
                     self._pending.popleft().result()
         finally:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.close()
 
     def _submit(self) -> None:
         self._pending.append(self._pool.submit(self._write, bytes(self._block)))
@@ -67,7 +69,7 @@ class ReadAhead:
     def __init__(self, read: Callable[[int], Any], size: int) -> None:
         self._read = read
         self._size = size
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tccache-unpack")
+        self._pool = DaemonPool(1, "tccache-unpack")
         self._next: Future[Any] = self._pool.submit(read, size)
 
     def block(self) -> bytes:
@@ -79,4 +81,4 @@ class ReadAhead:
 
     def close(self) -> None:
         """Ends the thread; the block that is being read is dropped."""
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachesvc.core.address import BUNDLES, Address, check_name
+from cachesvc.core.daemon_pool import DaemonPool
 from cachesvc.core.digest import digest_bytes, digest_stream
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.manifest import Entry, Manifest
@@ -67,7 +67,7 @@ class Repository:
         A segment whose manifest is not what its name says, or says another address, is refused:
         it is named, not used, and counts for nothing.
         """
-        with ThreadPoolExecutor(_READERS) as pool:
+        with DaemonPool(_READERS, "tccache-read") as pool:
             names = [listed.name for listed in bundle.segments]
             results = list(pool.map(lambda name: self._segment(bundle.address, name), names))
         segments = [item for item in results if isinstance(item, Segment)]

@@ -1,0 +1,76 @@
+"""A few threads for work beside the caller that the end of the interpreter never waits for.
+
+`concurrent.futures.ThreadPoolExecutor` joins its threads when the interpreter ends, so a store that
+hangs would keep a finished program alive, and it takes no more work by then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+_Job = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class DaemonPool:
+    """Runs jobs in at most `size` daemon threads, started as jobs come."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, function: Callable[..., R], *args: Any) -> Future[R]:
+        """A future for `function(*args)`."""
+        future: Future[R] = Future()
+        self._jobs.put((future, function, args))
+        if len(self._threads) < self._size:
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """The results in the order of the items; raises what a call raised."""
+        futures = [self.submit(function, item) for item in items]
+        return (future.result() for future in futures)
+
+    def close(self) -> None:
+        """Drops what has not begun, and waits for what has."""
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if job is not None:
+                job[0].cancel()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> DaemonPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, function, args = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:
+                future.set_exception(error)
+            del future, function, args, job  # nothing is kept alive while the queue is empty
