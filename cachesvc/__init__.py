@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cachesvc.start.measure import demo as demo
     from cachesvc.start.pull import Pulled as Pulled
     from cachesvc.start.pull import pull as pull
-    from cachesvc.start.push import Pushed as Pushed
+    from cachesvc.start.publishing import Pushed as Pushed
     from cachesvc.start.push import push as push
     from cachesvc.start.warm_start import warm_start as warm_start
 
@@ -81,7 +81,8 @@ _PLACES = {
     "start.lookup": ("Found", "lookup"),
     "start.measure": ("demo",),
     "start.pull": ("Pulled", "pull"),
-    "start.push": ("Pushed", "push"),
+    "start.publishing": ("Pushed",),
+    "start.push": ("push",),
     "start.warm_start": ("warm_start",),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
+from cachesvc.core.components import Components
 from cachesvc.core.digest import Json
 
 
@@ -30,7 +31,9 @@ class Counts:
     `graphs` are Dynamo's; `graph_*` are the FX graph cache's; `autograd_*` are AOTAutograd's.
     `generated` are graphs that Inductor generated code for, counted also where caches are off.
     `cpp_builds` and `triton_builds` are native compilations: cache counters can say hit while
-    they run. `unread` names counters that this torch does not have.
+    they run; `cpp_hits` are C++ libraries that lay there already. `unsaved` are graphs that were
+    compiled and could not be written to a cache. `unread` names counters that this torch does not
+    have.
     """
 
     graphs: int = 0
@@ -44,6 +47,8 @@ class Counts:
     autotunings: int = 0
     cpp_builds: int = 0
     triton_builds: int = 0
+    cpp_hits: int = 0
+    unsaved: int = 0
     graph_breaks: int = 0
     unread: tuple[str, ...] = ()
 
@@ -97,7 +102,7 @@ def judge(counts: Counts, *, called: bool, seeded: bool, compiled_before: bool =
         return Verdict.UNPROVEN
     if not counts.requests and not counts.native_builds:
         return Verdict.UNPROVEN if compiled_before and not counts.graphs else Verdict.EAGER
-    if not counts.hits:
+    if not counts.hits and not counts.cpp_hits:
         return Verdict.INERT if seeded else Verdict.COLD
     if counts.compiled or counts.autograd_misses or counts.autograd_bypasses:
         return Verdict.PARTIAL
@@ -148,6 +153,7 @@ class Report:
     cold_s: float | None = None
     coverage: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    model: Components = Components()
 
     @property
     def counts(self) -> Counts:

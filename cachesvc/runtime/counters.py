@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from cachesvc.core.report import Counts
 from cachesvc.local.layout import is_temporary
+from cachesvc.runtime.watch import seen, watch
 
 _TUNINGS = (
     "select_algorithm_autotune",
@@ -22,6 +20,8 @@ _TUNINGS = (
     "pad_mm_bench",
 )
 
+_UNSAVED = ("fxgraph_cache_pickle_error", "fxgraph_cache_write_error")
+
 # Not `fx_codegen_and_compile`: that one is timed around the cache too, hit or miss.
 _GENERATED = "GraphLowering.codegen"
 
@@ -29,7 +29,7 @@ _GENERATED = "GraphLowering.codegen"
 _FIELDS = {
     "counters": (
         *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "graph_breaks"),
-        *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings"),
+        *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings", "unsaved"),
     ),
     "metrics": ("generated",),
 }
@@ -43,13 +43,13 @@ class Meter:
     directory and were not written there out of a cache entry. What another process builds into
     the same directory is counted as well: a start can look worse than it was, never better.
 
-    Without `watch` torch is left without hooks, and native builds are unread.
+    Without `hooked` torch is left without hooks, and native builds are unread.
     """
 
-    def __init__(self, triton: Path | None, *, watch: bool = True) -> None:
-        if watch:
-            _hook()
-        self._unwatched = () if watch else ("native builds, which nobody watched",)
+    def __init__(self, triton: Path | None, *, hooked: bool = True) -> None:
+        if hooked:
+            watch()
+        self._unwatched = () if hooked else ("native builds, which nobody watched",)
         self._triton = triton
         self._keys = frozenset(_names_in(triton))
         self._before = self._read()
@@ -86,14 +86,16 @@ class Meter:
             autograd_misses=autograd.get("autograd_cache_miss", 0),
             autograd_bypasses=autograd.get("autograd_cache_bypass", 0),
             autotunings=sum(inductor.get(name, 0) for name in _TUNINGS),
-            cpp_builds=_builds.count,
+            unsaved=sum(table.get(name, 0) for table in (inductor, autograd) for name in _UNSAVED),
+            cpp_builds=seen.builds,
+            cpp_hits=seen.found,
             triton_builds=len(self._built_keys()),
             graph_breaks=sum(counters.get("graph_break", {}).values()),
-            unread=tuple(sorted({*_builds.unread, *self._unwatched})),
+            unread=tuple(sorted({*seen.unread, *self._unwatched})),
         )
 
     def _built_keys(self) -> set[str]:
-        fresh = set(_names_in(self._triton)) - self._keys - _builds.emitted
+        fresh = set(_names_in(self._triton)) - self._keys - seen.emitted
         return {name for name in fresh if not is_temporary(name)}
 
 
@@ -104,7 +106,7 @@ def compiled_so_far() -> int:
 
 def cpp_builds() -> int:
     """How often this process has run the C++ compiler for Inductor since the first meter."""
-    return _builds.count
+    return seen.builds
 
 
 def _counters() -> Mapping[str, Mapping[str, int]]:
@@ -117,7 +119,7 @@ def _counters() -> Mapping[str, Mapping[str, int]]:
         return {}
     counters: Mapping[str, Mapping[str, int]] | None = getattr(module, "counters", None)
     if counters is None:
-        _builds.unread.add("torch._dynamo.utils.counters")
+        seen.unread.add("torch._dynamo.utils.counters")
     return counters or {}
 
 
@@ -152,66 +154,3 @@ def _names_in(triton: Path | None) -> list[str]:
         return os.listdir(triton) if triton is not None else []
     except OSError:
         return []
-
-
-class _Builds:
-    """What the hooks have seen in this process."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.emitted: set[str] = set()
-        self.unread: set[str] = set()
-        self._lock = threading.Lock()
-
-    def add(self) -> None:
-        with self._lock:
-            self.count += 1
-
-
-_builds = _Builds()
-
-
-@functools.cache
-def _hook() -> None:
-    """Watches the two modules that build or place native code, as soon as they are imported."""
-    import wrapt
-
-    wrapt.register_post_import_hook(_watch_cpp, "torch._inductor.cpp_builder")
-    wrapt.register_post_import_hook(_watch_bundler, "torch._inductor.triton_bundler")
-
-
-def wrap(module: ModuleType, name: str, wrapper: Callable[..., Any]) -> None:
-    """Puts a wrapper around a function of a module, by its dotted name there.
-
-    wrapt loads where it is used: it brings asyncio along, which a pull has no use for.
-    """
-    import wrapt
-
-    wrapt.wrap_function_wrapper(module, name, wrapper)
-
-
-def _watch_cpp(module: ModuleType) -> None:
-    """Counts `CppBuilder.build`; where it is missing, C++ builds are unread and nothing is warm."""
-
-    def build(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
-        _builds.add()
-        return wrapped(*args, **kwargs)
-
-    if hasattr(getattr(module, "CppBuilder", None), "build"):
-        wrap(module, "CppBuilder.build", build)
-    else:
-        _builds.unread.add("torch._inductor.cpp_builder.CppBuilder.build")
-
-
-def _watch_bundler(module: ModuleType) -> None:
-    """Notes the kernels that a cache entry brings along; where `TritonBundler.read_and_emit` is
-    missing, they count as built, which can make a start look worse, never better."""
-
-    def read_and_emit(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
-        bundle = args[0] if args else kwargs.get("bundle")
-        artifacts = getattr(bundle, "kernel_artifacts", ())
-        _builds.emitted.update(str(getattr(item, "kernel_hash", "")) for item in artifacts)
-        return wrapped(*args, **kwargs)
-
-    if hasattr(getattr(module, "TritonBundler", None), "read_and_emit"):
-        wrap(module, "TritonBundler.read_and_emit", read_and_emit)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from cachesvc.runtime.counters import cpp_builds, wrap
+from cachesvc.runtime.counters import cpp_builds
+from cachesvc.runtime.watch import wrap
 
 _MODULE = "torch._inductor.codecache"
 _FUNCTION = "_precompile_header"

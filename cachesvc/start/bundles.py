@@ -37,6 +37,7 @@ def select(
     *,
     label: str | None = None,
     environment: EnvironmentLike | None = None,
+    salt: str | None = None,
 ) -> Selection:
     """The bundles of a name, a model digest or a model, in one environment. Reads no manifest.
 
@@ -47,7 +48,7 @@ def select(
     if isinstance(model, str):
         listed = named(repository, model if label is None else label)
     else:
-        name, components = model_address(model, label)
+        name, components = model_address(model, label, salt)
         listed = repository.bundles(name)
     digest, foreign = _environment(environment, listed)
     here = tuple(b for b in listed if b.address.environment == digest and b.segments)

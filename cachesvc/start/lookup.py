@@ -39,13 +39,14 @@ def lookup(
     trust: str | None = None,
     label: str | None = None,
     environment: EnvironmentLike | None = None,
+    salt: str | None = None,
 ) -> Found:
     """What a pull of the same arguments would find; nothing is brought, nothing is written.
 
     Raises UsageError, UntrustedError, IntegrityError, StoreError, AccessDenied.
     """
     repository = open_repository(store, trust)
-    chosen = select(repository, model, label=label, environment=environment)
+    chosen = select(repository, model, label=label, environment=environment, salt=salt)
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     newest = found.newest
     return Found(

@@ -50,6 +50,7 @@ def pull(
     mega: PathLike | None = None,
     extra: Mapping[str, PathLike] | None = None,
     environment: EnvironmentLike | None = None,
+    salt: str | None = None,
     require: bool = False,
     progress: Progress = quiet,
 ) -> Pulled:
@@ -71,7 +72,7 @@ def pull(
 
     def attempt() -> Pulled:
         progress("look for bundles")
-        chosen = select(repository, model, label=label, environment=environment)
+        chosen = select(repository, model, label=label, environment=environment, salt=salt)
         return _bring(repository, chosen, trees, progress)
 
     pulled = again_if_moved(attempt)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.address import ANY_MODEL, Address, check_name
+from cachesvc.core.address import ANY_MODEL, Address, check_name, name_from
 from cachesvc.core.components import Components
 from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import UsageError
@@ -17,6 +17,8 @@ from cachesvc.local.fingerprint import TorchNotFound
 from cachesvc.local.host import environment_from, read_environment
 
 EnvironmentLike = Mapping[str, str] | str | os.PathLike[str]
+
+SALT = "TCCACHE_SALT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,11 @@ class Target:
 
 
 def target(
-    model: Any, *, label: str | None = None, environment: EnvironmentLike | None = None
+    model: Any,
+    *,
+    label: str | None = None,
+    environment: EnvironmentLike | None = None,
+    salt: str | None = None,
 ) -> Target:
     """The target that a name (text) or a model (anything else) means.
 
@@ -38,20 +44,60 @@ def target(
     components of another machine's fingerprint, or a JSON file that holds them.
     """
     components, foreign = resolve_environment(environment)
-    name, parts = model_address(model, label)
+    name, parts = model_address(model, label, salt)
     if DIGEST.fullmatch(name):
         raise UsageError(f"{name} reads as a model digest: choose a name that is not 64 hex digits")
     address = Address(name, parts.digest if parts else ANY_MODEL, components.digest)
     return Target(address, components, parts, foreign)
 
 
-def model_address(model: Any, label: str | None = None) -> tuple[str, Components]:
-    """The name and the digest's components of a model; none for a name alone."""
+def model_address(
+    model: Any, label: str | None = None, salt: str | None = None
+) -> tuple[str, Components]:
+    """The name and the digest's components of a model; none for a name alone.
+
+    Several models, as a sequence or by name, are one: a start brings what all of them need. The
+    salt is TCCACHE_SALT unless given.
+    """
     if isinstance(model, str):
         return check_name(model if label is None else label), Components()
-    from cachesvc.runtime.model import model_components, model_name
+    from cachesvc.runtime.model import model_components
 
-    return check_name(model_name(model) if label is None else label), model_components(model)
+    salted = os.environ.get(SALT, "") if salt is None else salt
+    parts = named_models(model)
+    if set(parts) == {""}:
+        return address_name(model, label), model_components(model, salt=salted)
+    components = {
+        f"{part}: {name}": text
+        for part, item in parts.items()
+        for name, text in model_components(item).items()
+    }
+    salts = {"salt": salted} if salted else {}
+    return address_name(model, label), Components.of({**components, **salts})
+
+
+def address_name(model: Any, label: str | None) -> str:
+    """The label, else the name of the model, else those of all models together."""
+    from cachesvc.runtime.model import model_name
+
+    own = (model_name(item) for item in named_models(model).values())
+    return check_name(name_from("-".join(own)) if label is None else label)
+
+
+def named_models(model: Any) -> dict[str, Any]:
+    """Several models by name; one alone has the name ``.
+
+    Raises UsageError for an empty collection.
+    """
+    if isinstance(model, Mapping):
+        named = {str(name): item for name, item in model.items()}
+    elif isinstance(model, list | tuple):
+        named = {str(number): item for number, item in enumerate(model)}
+    else:
+        return {"": model}
+    if not named:
+        raise UsageError("no model was given: a collection of models must hold at least one")
+    return named
 
 
 def resolve_environment(environment: EnvironmentLike | None) -> tuple[Components, bool]:

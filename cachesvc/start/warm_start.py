@@ -146,7 +146,7 @@ class _Attempt:
         """Makes the calls and reports what the compiler counted meanwhile."""
         triton = directories.triton_folder(self.live) if self.live else None
         before = counters.compiled_so_far() > 0
-        meter = counters.Meter(triton, watch=self.watch)
+        meter = counters.Meter(triton, hooked=self.watch)
         made: list[tuple[Call, float]] = []
         try:
             for call in example_calls(self.model, inputs, calls):

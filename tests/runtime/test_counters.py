@@ -12,7 +12,7 @@ import pytest
 from fresh_processes import FreshProcesses
 
 from cachesvc.core.report import Counts
-from cachesvc.runtime import counters
+from cachesvc.runtime import counters, watch
 from cachesvc.runtime.counters import Meter
 
 pytestmark = pytest.mark.xdist_group("runtime")
@@ -145,7 +145,9 @@ def test_a_triton_directory_that_does_not_exist_yet_is_empty(tmp_path: Path) -> 
 
 @pytest.fixture
 def _builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "_builds", counters._Builds())
+    seen = watch.Seen()
+    for module in (counters, watch):
+        monkeypatch.setattr(module, "seen", seen)
 
 
 @pytest.mark.usefixtures("_builds")
@@ -161,7 +163,7 @@ def test_kernels_out_of_a_cache_entry_are_not_built(tmp_path: Path) -> None:
 
     module = ModuleType("torch._inductor.triton_bundler")
     module.TritonBundler = TritonBundler  # type: ignore[attr-defined]
-    counters._watch_bundler(module)
+    watch._watch_bundler(module)
     meter = Meter(tmp_path)
     kernels = [SimpleNamespace(kernel_hash="ONE"), SimpleNamespace(kernel_hash="TWO")]
     assert TritonBundler.read_and_emit(SimpleNamespace(kernel_artifacts=kernels)) == 7
@@ -172,7 +174,7 @@ def test_kernels_out_of_a_cache_entry_are_not_built(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_builds")
 def test_a_torch_without_the_bundler_counts_kernels_as_built(tmp_path: Path) -> None:
     """Then a start can look worse than it was, never better; nothing raises."""
-    counters._watch_bundler(ModuleType("torch._inductor.triton_bundler"))
+    watch._watch_bundler(ModuleType("torch._inductor.triton_bundler"))
     meter = Meter(tmp_path)
     (tmp_path / "EMITTED").mkdir()
     assert meter.read() == Counts(triton_builds=1)

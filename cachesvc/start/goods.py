@@ -1,0 +1,83 @@
+"""What is going to be published: units of cache directories, with who made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cachesvc.core.address import ANY_MODEL
+from cachesvc.core.components import Components
+from cachesvc.core.manifest import Origin
+from cachesvc.local.ledger import Ledger
+from cachesvc.local.megafile import Artifact
+from cachesvc.local.tree import FoundUnit, Scan, scan
+from cachesvc.runtime.directories import current
+from cachesvc.start.trees import Trees, live_folders
+
+_KEYED = ("inductor/fxgraph/", "inductor/aotautograd/")
+
+
+@dataclass(frozen=True, slots=True)
+class Goods:
+    """Units, who made those that were once seeded here, and the context of those made here."""
+
+    scan: Scan
+    origins: Mapping[str, Origin]
+    context: Components
+
+
+def from_trees(trees: Trees, context: Components | None = None) -> Goods:
+    """What lies in directories and files that a user named."""
+    return Goods(scan(trees.folders(), trees.artifacts()), {}, context or Components())
+
+
+def from_live_directory(environment: str, *, only_new: bool = False) -> Goods:
+    """What lies in the live directory; `only_new` without what was brought from a store."""
+    goods = _live_goods(environment, (), Components())
+    return _of(goods, lambda unit: unit.key not in goods.origins) if only_new else goods
+
+
+def from_process(environment: str, model: str) -> Goods:
+    """What this process has compiled or used for a model (its digest).
+
+    The live directory may hold more: what other processes compiled, and what was brought for
+    another model. A graph that this process neither compiled nor used is left out, and so is what
+    was brought under another model and not used.
+    """
+    from cachesvc.runtime.context import read_context
+    from cachesvc.runtime.megacache import capture
+    from cachesvc.runtime.used import used_units
+
+    artifacts = capture()
+    goods = _live_goods(environment, artifacts, read_context())
+    used = used_units(artifacts, current(environment).folder("inductor"))
+    return _of(goods, lambda unit: _belongs(unit, goods.origins.get(unit.key), model, used))
+
+
+def _belongs(unit: FoundUnit, origin: Origin | None, model: str, used: frozenset[str]) -> bool:
+    if not used or unit.key in used:
+        return True
+    if origin is None:
+        return not unit.key.startswith(_KEYED)
+    return origin.model in (model, ANY_MODEL)
+
+
+def _live_goods(environment: str, artifacts: tuple[Artifact, ...], context: Components) -> Goods:
+    live = current(environment)
+    scanned = scan(live_folders(live), artifacts)
+    return Goods(scanned, _origins(scanned, Ledger.read(live.places.records)), context)
+
+
+def _origins(scanned: Scan, ledger: Ledger) -> dict[str, Origin]:
+    """Who made the units that were seeded here and have not grown since."""
+    return {
+        unit.key: ledger.origins[unit.key]
+        for unit in scanned.units
+        if unit.key in ledger.origins and all(file.path in ledger.rows for file in unit.files)
+    }
+
+
+def _of(goods: Goods, wanted: Callable[[FoundUnit], bool]) -> Goods:
+    kept = tuple(unit for unit in goods.scan.units if wanted(unit))
+    return replace(goods, scan=replace(goods.scan, units=kept))

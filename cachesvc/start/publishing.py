@@ -1,0 +1,138 @@
+"""Publication of what was found in cache directories: what the store lacks is added."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+from cachesvc.core.errors import IntegrityError, TccacheError
+from cachesvc.core.manifest import Origin
+from cachesvc.core.merge import covers
+from cachesvc.local.devices import foreign_devices
+from cachesvc.local.needs import unit_needs
+from cachesvc.local.tree import FoundFile, FoundUnit, Scan
+from cachesvc.repository.pack import ChangedWhilePacked, Source
+from cachesvc.repository.publish import Draft, Facts, Publication, held_units, publish
+from cachesvc.repository.repository import Reading, Repository
+from cachesvc.start.bundles import again_if_moved
+from cachesvc.start.goods import Goods
+from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.target import Target
+from cachesvc.start.transfer import capabilities
+from cachesvc.store.location import mark_format
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push found and wrote. `publication.segment` is None if the store had it all."""
+
+    publication: Publication
+    units: int
+    files: int
+    bytes: int
+    skipped: tuple[tuple[str, int], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def publish_goods(
+    repository: Repository,
+    goal: Target,
+    facts: Facts,
+    collect: Callable[[], Goods],
+    progress: Progress = quiet,
+) -> Pushed:
+    """Publishes what `collect` finds, again if a file changed while it was read.
+
+    Raises TccacheError if there is nothing to publish, IntegrityError if all of it is damaged, and
+    what the store raises.
+    """
+    for attempt in range(_ATTEMPTS):
+        progress("read the cache directories")
+        goods = collect()
+        try:
+            return again_if_moved(lambda: _publish(repository, goal, facts, goods, progress))  # noqa: B023
+        except ChangedWhilePacked:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _publish(
+    repository: Repository, goal: Target, facts: Facts, goods: Goods, progress: Progress
+) -> Pushed:
+    reading = _read(repository, goal)
+    stored = (unit for segment in reading.segments for unit in segment.manifest.units)
+    host = capabilities(stored, foreign=goal.foreign)
+    held = held_units(reading, host)
+    missing = [u for u in goods.scan.units if not covers(held.get(u.key), len(u.files))]
+    damaged: list[str] = []
+    drafts = list(_drafts(missing, facts, goods, damaged))
+    if drafts:
+        progress(f"pack {len(drafts)} units")
+        mark_format(repository.store)
+    elif damaged and len(damaged) == len(goods.scan.units):
+        reasons = "; ".join(damaged[:3])
+        raise IntegrityError(f"nothing to publish under {facts.address}: {reasons}", damaged)
+    if not goods.scan.units:
+        raise TccacheError(
+            f"nothing to publish under {facts.address}: no unit was found"
+            f"{_passed_over(goods.scan)}; compile the model first, or name the directories that"
+            " hold its cache"
+        )
+    if drafts:
+        publication = publish(repository, facts, reading, drafts, host)
+    else:
+        publication = Publication(facts.address, None)
+    return Pushed(
+        publication=publication,
+        units=len(goods.scan.units),
+        files=goods.scan.files,
+        bytes=goods.scan.size,
+        skipped=goods.scan.skipped,
+        warnings=(*damaged, *_device_warning(missing, goal), *(r.reason for r in reading.refused)),
+    )
+
+
+def _passed_over(scanned: Scan) -> str:
+    return "".join(f", {count} {reason} files passed over" for reason, count in scanned.skipped)
+
+
+def _read(repository: Repository, goal: Target) -> Reading:
+    bundle = repository.bundle(goal.address)
+    return Reading(goal.address, ()) if bundle is None else repository.read(bundle)
+
+
+def _drafts(
+    units: Iterable[FoundUnit], facts: Facts, goods: Goods, damaged: list[str]
+) -> Iterator[Draft]:
+    """The units as they will be published; one with a damaged library is named and left out."""
+    own = Origin(facts.created, facts.address.model, goods.context)
+    for unit in units:
+        try:
+            needs = unit_needs(unit)
+        except IntegrityError as error:
+            damaged.append(f"{unit.key} is left out: {error}")
+        else:
+            sources = tuple(map(_source, unit.files))
+            yield Draft(unit.key, sources, goods.origins.get(unit.key, own), needs)
+
+
+def _source(file: FoundFile) -> Source:
+    return Source(file.path, file.size, partial(_open, file))
+
+
+def _open(file: FoundFile) -> BinaryIO:
+    return open(file.source, "rb") if file.content is None else io.BytesIO(file.content)
+
+
+def _device_warning(units: Iterable[FoundUnit], goal: Target) -> Iterator[str]:
+    for shown in foreign_devices(units, goal.environment):
+        yield (
+            f"kernels for {shown} are published for the device {goal.environment['device']}: give"
+            " --environment with the fingerprint of the machine that compiled them"
+        )
