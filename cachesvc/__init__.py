@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cachesvc.core.errors import TccacheError as TccacheError
     from cachesvc.core.errors import UntrustedError as UntrustedError
     from cachesvc.core.errors import UsageError as UsageError
+    from cachesvc.core.explanation import Explanation as Explanation
     from cachesvc.core.measure import Arm as Arm
     from cachesvc.core.measure import Measurement as Measurement
     from cachesvc.core.measure import Sample as Sample
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from cachesvc.core.report import Verdict as Verdict
     from cachesvc.local.host import read_environment as read_environment
     from cachesvc.runtime.workloads import Workload as Workload
+    from cachesvc.start.explain import compare as compare
+    from cachesvc.start.explain import explain as explain
     from cachesvc.start.inspect import Detail as Detail
     from cachesvc.start.inspect import Listing as Listing
     from cachesvc.start.inspect import Removal as Removal
@@ -64,10 +67,12 @@ _PLACES = {
         "UntrustedError",
         "UsageError",
     ),
+    "core.explanation": ("Explanation",),
     "core.measure": ("Arm", "Measurement", "Sample", "Spread"),
     "core.report": ("Counts", "Report", "Transfer", "Verdict"),
     "local.host": ("read_environment",),
     "runtime.workloads": ("Workload",),
+    "start.explain": ("compare", "explain"),
     "start.inspect": (
         "Detail",
         "Listing",

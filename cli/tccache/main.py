@@ -16,6 +16,7 @@ from cachesvc import TccacheError
 from tccache.completion import completion
 from tccache.demo import demo
 from tccache.env import env
+from tccache.explain import explain
 from tccache.lookup import lookup
 from tccache.ls import ls
 from tccache.output import printable
@@ -59,7 +60,7 @@ def group(context: click.Context) -> None:
         context.exit(USAGE)
 
 
-for command in (demo, push, pull, lookup, ls, show, rm, verify, env, completion):
+for command in (demo, push, pull, lookup, explain, ls, show, rm, verify, env, completion):
     group.add_command(command)
 
 

@@ -84,6 +84,19 @@ def target_options(function: Verb) -> Verb:
     return function
 
 
+def salt_option(function: Verb) -> Verb:
+    """Adds --salt."""
+    option = _shared(
+        function,
+        "--salt",
+        metavar="TEXT",
+        help="Your own part of the model's digest, for what tccache cannot see. Default:"
+        " TCCACHE_SALT.",
+    )
+    option(function)
+    return function
+
+
 def tree_options(function: Verb) -> Verb:
     """Adds the options that name cache directories and files."""
     folder = click.Path(file_okay=False, readable=False)
