@@ -1,9 +1,10 @@
 """The live directory: where a process's compiler reads and writes.
 
-A directory that the user set is used, seeded without overwriting, never deleted. Otherwise there
-is one for each environment under TCCACHE_HOME, else XDG_CACHE_HOME/tccache, else ~/.cache/tccache,
-else a private temporary folder: the first that lies on a local disk, can be written, and holds
-programs that may run. A child process inherits the variables that lead to it, and finds the same.
+A directory that the user set is used, seeded without overwriting, never deleted; one that cannot be
+written or run from, where torch would fail too, is passed over. Otherwise there is one for each
+environment under TCCACHE_HOME, else XDG_CACHE_HOME/tccache, else ~/.cache/tccache, else a private
+temporary folder: the first that lies on a local disk, can be written, and holds programs that may
+run. A child process inherits the variables that lead to it, and finds the same.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from cachesvc.core.errors import TccacheError
 from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
+from cachesvc.local.whole import existing
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 TRITON = "TRITON_CACHE_DIR"
@@ -58,12 +60,35 @@ def live_directory(environment: str, environ: Mapping[str, str]) -> Live:
     Creates nothing of the user's; of its own, what it looks into. Raises TccacheError if no
     candidate can be used.
     """
-    if environ.get(INDUCTOR):
-        places = _given(Path(environ[INDUCTOR]).absolute(), environ)
-        return Live(places, INDUCTOR, tuple(_warnings(places.root)))
-    root, chosen_by, passed_over = _own_root(environment, environ)
-    places = _with_triton(under(root), environ)
-    return Live(places, chosen_by, (*passed_over, *_warnings(root)))
+    closed = dict(_closed_settings(environ))
+    told = tuple(f"{name}={environ[name]} was passed over: {closed[name]}" for name in closed)
+    usable = {name: value for name, value in environ.items() if name not in closed}
+    if usable.get(INDUCTOR):
+        places = _given(Path(usable[INDUCTOR]).absolute(), usable)
+        return Live(places, INDUCTOR, (*told, *_warnings(places.root)))
+    root, chosen_by, passed_over = _own_root(environment, usable)
+    places = _with_triton(under(root), usable)
+    return Live(places, chosen_by, (*told, *passed_over, *_warnings(root)))
+
+
+def _closed_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The variables whose directory cannot be written or run from, each with the reason."""
+    for name in (INDUCTOR, TRITON):
+        reason = _closed(Path(environ[name]).absolute()) if environ.get(name) else None
+        if reason:
+            yield name, reason
+
+
+def _closed(folder: Path) -> str | None:
+    """Why nothing can be built in a directory, or None; it is not made where it is not there."""
+    try:
+        if is_noexec(folder):
+            return _NOEXEC
+        with tempfile.TemporaryFile(dir=existing(folder)):
+            pass
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def _given(inductor: Path, environ: Mapping[str, str]) -> Places:
@@ -195,5 +220,3 @@ def _warnings(root: Path) -> Iterator[str]:
             f"the live directory {root} is on a network file system ({kind}): compilers race and"
             f" lose files there; {_HELP}"
         )
-    if is_noexec(root):
-        yield f"the live directory {root} is of no use: {_NOEXEC}; {_HELP}"

@@ -161,7 +161,7 @@ def test_a_home_mounted_noexec_is_passed_over(
     assert "noexec" in live.notes[0]
     assert list((tmp_path / "noexec").iterdir()) == []
     users = live_directory(ENVIRONMENT, {INDUCTOR: str(tmp_path / "noexec" / "mine")})
-    assert users.chosen_by == INDUCTOR
+    assert users.chosen_by == "the temporary directory"
     assert "noexec" in users.notes[0]
 
 
