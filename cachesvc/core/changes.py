@@ -16,6 +16,7 @@ _SHOWN = 100
 _LEAD = 20
 _DIGEST = re.compile(r"\b[0-9a-f]{16,64}\b")
 _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+_NUMBERED = re.compile(r"(\D*)(\d{0,18})")
 _PART = re.compile(r"(\S+: )?(.*)", re.DOTALL)
 """Of several models under one address, each has its name before its components."""
 _Change = tuple[tuple[str, ...], str | None, str | None]
@@ -221,9 +222,14 @@ def _in_package(similar: Sequence[Difference]) -> str:
 
 
 def _places(group: Sequence[Difference]) -> str:
-    subjects = [_words(difference)[1] for difference in group]
+    subjects = sorted((_words(difference)[1] for difference in group), key=_natural)
     more = ", ..." if len(subjects) > _SHOWN_PLACES else ""
     return ", ".join(subjects[:_SHOWN_PLACES]) + more
+
+
+def _natural(subject: str) -> list[tuple[str, int]]:
+    """An order in which `layers.2` comes before `layers.10`."""
+    return [(text, int(digits or 0)) for text, digits in _NUMBERED.findall(subject)]
 
 
 def _arrow(difference: Difference) -> str:

@@ -157,17 +157,18 @@ def _explained(repository: Repository, subject: Subject, listed: Sequence[Bundle
     if bundle is None:
         return replace(said, unknown=AREAS)
     found, manifest = _whole(repository, bundle, foreign=subject.foreign)
+    hit = _would_hit(repository, subject, listed, found)
     said = replace(
         said,
         nearest=manifest.address,
-        would_hit=_would_hit(repository, subject, listed, found),
+        would_hit=hit,
         requirements=tuple(_needs(found, foreign=subject.foreign)),
         unknown=("requirements",) if subject.foreign else (),
         notes=(
             *said.notes,
             *(item.reason for item in found.refused),
             *elsewhere(subject, listed, manifest.address),
-            *_coverage(found),
+            *(_coverage(found) if hit else ()),
         ),
     )
     return _compared(_Side.of(manifest, found), _this_side(subject, manifest), said)

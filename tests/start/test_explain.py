@@ -43,6 +43,7 @@ class Shaped(torch.nn.Module):
 """
 SHAPING = "def shape(x, rows):\n    return x.reshape(rows, 2, -1)\n"
 PUBLISH = """
+sys.dont_write_bytecode = True
 sys.path.insert(0, given["folder"])
 from shaped import Shaped
 report = start(torch.compile(Shaped()), [ones()])
@@ -175,8 +176,8 @@ def explained_shaped(starts: Starts, folder: Path, model: str) -> dict[str, Any]
     told: dict[str, Any] = starts.run(
         EXPLAIN
         + f"""
-sys.path.insert(0, given["folder"])
 sys.dont_write_bytecode = True
+sys.path.insert(0, given["folder"])
 from shaped import Shaped
 result = explained({model})
 """,
@@ -443,7 +444,7 @@ def test_compare_groups_one_cause(shelf: Shelf) -> None:
     told = shelf.compare(old, new)
     assert len(told.model) == len(told.to_json()["differences"]["model"]) == 33
     assert told.sentences[1] == (
-        "  model eps: 1 -> 2 in 33 modules (layers.0, layers.1, layers.10, ...)"
+        "  model eps: 1 -> 2 in 33 modules (layers.0, layers.1, layers.2, ...)"
     )
 
 
