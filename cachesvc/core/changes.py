@@ -14,6 +14,7 @@ _SHOWN_PLACES = 3
 _MANY = 4
 _SHOWN = 100
 _LEAD = 20
+_ATTRIBUTE = "attribute"
 _DIGEST = re.compile(r"\b[0-9a-f]{16,64}\b")
 _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 _NUMBERED = re.compile(r"(\D*)(\d{0,18})")
@@ -174,11 +175,13 @@ def _grouped(
 
 
 def _words(difference: Difference) -> tuple[str, str, str]:
-    """Kind, subject and key of a component: `attributes`, `layers.0.norm`, `eps`."""
+    """Kind, subject and key of a component: `attribute`, `layers.0.norm`, `eps`."""
     part, component = _part(difference.component)
     kind, _, rest = component.partition(" ")
     subject, _, key = rest.partition(" ")
-    return f"{part}{kind}", subject, key
+    if kind == _ATTRIBUTE and not key:
+        subject, _, key = subject.rpartition(".")
+    return f"{part}{kind}", subject or ".", key
 
 
 def _same_change(difference: Difference) -> object:
@@ -203,22 +206,20 @@ def _state(difference: Difference) -> str | None:
 
 
 def _package(subject: str) -> str:
-    return subject.partition(".")[0]
+    return subject.partition(".")[0] or "."
 
 
 def _in_places(same: Sequence[Difference]) -> str:
     kind, _, key = _words(same[0])
-    part, name = _part(kind)
-    what = f"{part}{key}" if name == "attributes" and key else f"{kind} {key}".rstrip()
-    noun = "modules" if name == "attributes" else "places"
-    return f"{what}: {_arrow(same[0])} in {len(same)} {noun} ({_places(same)})"
+    what = f"{kind} {key}".rstrip()
+    return f"{what}: {_arrow(same[0])} in {len(same)} places ({_places(same)})"
 
 
 def _in_package(similar: Sequence[Difference]) -> str:
     kind, subject, key = _words(similar[0])
     what = f"{kind} {key}".rstrip()
     state = _state(similar[0])
-    return f"{what}: {len(similar)} of {_package(subject) or '.'} {state} ({_places(similar)})"
+    return f"{what}: {len(similar)} of {_package(subject)} {state} ({_places(similar)})"
 
 
 def _places(group: Sequence[Difference]) -> str:

@@ -13,6 +13,8 @@ from cachesvc.core.digest import Json
 AREAS = ("environment", "model", "context", "requirements")
 """What is compared, in this order."""
 
+_SHOWN_LINES = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -115,7 +117,10 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield from (f"environment {sentence(item)}" for item in self.environment)
-        yield from (f"model {text}" for text in sentences(self.model))
+        model = [f"model {text}" for text in sentences(self.model)]
+        yield from model[:_SHOWN_LINES]
+        if len(model) > _SHOWN_LINES:
+            yield f"model: {len(model) - _SHOWN_LINES} more differ, which JSON tells"
         yield from (f"context {sentence(item)}" for item in self.context)
         for need in self.requirements:
             yield f"requirement {sentence(need) if self.would_hit is None else need}"

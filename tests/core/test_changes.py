@@ -81,16 +81,19 @@ def test_one_sided_components_stay_whole() -> None:
 
 def test_the_same_change_in_many_modules_is_said_once() -> None:
     """With how many they are and the first of them; another change beside it stands alone."""
-    norms = [Difference(f"attributes layers.{n}.norm eps", "1e-06", "1e-05") for n in range(33)]
-    other = Difference("attributes head scale", "1", "2")
+    norms = [Difference(f"attribute layers.{n}.norm.eps", "1e-06", "1e-05") for n in range(33)]
+    other = Difference("attribute head.scale", "1e-06", "1e-05")
     assert [*sentences([*norms, other])] == [
-        "eps: 1e-06 -> 1e-05 in 33 modules (layers.0.norm, layers.1.norm, layers.2.norm, ...)",
-        "attributes head scale: 1 -> 2",
+        "attribute eps: 1e-06 -> 1e-05 in 33 places"
+        " (layers.0.norm, layers.1.norm, layers.2.norm, ...)",
+        "attribute head.scale: 1e-06 -> 1e-05",
     ]
+    roots = [Difference(f"attribute {place}eps", "1", "2") for place in ("", "layer.")]
+    assert [*sentences(roots)] == ["attribute eps: 1 -> 2 in 2 places (., layer)"]
 
 
 def test_the_same_change_elsewhere_names_its_kind() -> None:
-    """Not everything with a place is a module's attribute."""
+    """What changed may stand after the place."""
     weights = [Difference(f"parameters {n}.weight dtype", "f32", "bf16") for n in "ab"]
     assert [*sentences(weights)] == [
         "parameters dtype: f32 -> bf16 in 2 places (a.weight, b.weight)"
@@ -106,8 +109,8 @@ def test_several_models_are_kept_apart() -> None:
         Difference(f"{part}: attributes {layer} eps", "1", "2") for part in "01" for layer in "ab"
     ]
     assert [*sentences(changes)] == [
-        "0: eps: 1 -> 2 in 2 modules (a, b)",
-        "1: eps: 1 -> 2 in 2 modules (a, b)",
+        "0: attributes eps: 1 -> 2 in 2 places (a, b)",
+        "1: attributes eps: 1 -> 2 in 2 places (a, b)",
     ]
 
 

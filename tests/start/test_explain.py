@@ -444,8 +444,11 @@ def test_compare_groups_one_cause(shelf: Shelf) -> None:
     told = shelf.compare(old, new)
     assert len(told.model) == len(told.to_json()["differences"]["model"]) == 33
     assert told.sentences[1] == (
-        "  model eps: 1 -> 2 in 33 modules (layers.0, layers.1, layers.2, ...)"
+        "  model attributes eps: 1 -> 2 in 33 places (layers.0, layers.1, layers.2, ...)"
     )
+    many = shelf.put(model={f"global {chr(97 + n)}": str(n) for n in range(26)})
+    *_, last = shelf.compare(old, many).sentences[:22]
+    assert last == "  model: 7 more differ, which JSON tells"
 
 
 def test_compare_says_what_a_bundle_does_not_know(shelf: Shelf) -> None:
