@@ -96,7 +96,7 @@ class Explanation:
             named = Address(str(self.asked.name), str(self.asked.model), self.asked.environment)
             return f"{self.nearest} -> {named}: {self._summary()}"
         if self.nearest is None:
-            return f"{self.asked}: a start here finds nothing, and no bundle can be read"
+            return f"{self.asked}: a miss here, and no bundle can be read"
         if self.would_hit and not self.differs:
             return f"{self.nearest}: {self._summary()}, a start here finds it"
         if self.would_hit:
@@ -104,10 +104,8 @@ class Explanation:
                 f"{self.nearest}: a start here finds it; where these differ (bundle -> here),"
                 " the compiler may not use it"
             )
-        return (
-            f"{self.asked}: a start here finds nothing that it can use; the nearest bundle is"
-            f" {self.nearest}; {'these differ (bundle -> here)' if self.differs else 'see below'}"
-        )
+        what = "these differ (bundle -> here)" if self.differs else "see below"
+        return f"{self.asked}: a miss here; the nearest bundle is {self.nearest}; {what}"
 
     def _summary(self) -> str:
         if self.differs:

@@ -54,7 +54,7 @@ def test_a_miss_names_each_component(tccache: Command, other: Path) -> None:
     environment = tccache("env", "--json").json["components"]
     assert (ran.code, ran.err) == (0, "")
     first, *lines = ran.out.splitlines()
-    assert first.startswith("m: a start here finds nothing that it can use; the nearest bundle is")
+    assert first.startswith("m: a miss here; the nearest bundle is")
     assert f"  environment device: NVIDIA H200 -> {environment['device']}" in lines
     assert any("give module:function" in line for line in lines)
 
