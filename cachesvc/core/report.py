@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from typing import Protocol
 
 from cachesvc.core.components import Components
 from cachesvc.core.digest import Json
+from cachesvc.core.incident import Incident, sentences
 
 
 class Verdict(str, Enum):
@@ -130,12 +132,56 @@ class Transfer:
         return self.seeded + self.in_place
 
 
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """One example call: its seconds, and what the compiler counted meanwhile.
+
+    `covered`: the bundle was made with such a call; None where it does not say, or there is none.
+    `checked` is what the output was compared with, or why it was not; empty if nobody asked.
+    """
+
+    signature: str
+    seconds: float
+    counts: Counts
+    covered: bool | None = None
+    checked: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """This call's own; `warm` too for one that ran on what an earlier call had compiled."""
+        found = judge(self.counts, called=True, seeded=True, compiled_before=True)
+        return Verdict.WARM if found is Verdict.UNPROVEN and not self.counts.unread else found
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "signature": self.signature,
+            "seconds": self.seconds,
+            "verdict": self.verdict.value,
+            "covered": self.covered,
+            "checked": self.checked,
+            "counts": _counts_json(self.counts),
+        }
+
+
+class Publishing(Protocol):
+    """A publication beside the caller."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for its end, at most `timeout` seconds; whether it has ended."""
+
+    def state(self) -> str:
+        """`under way`, the segment, or what went wrong, in a sentence."""
+
+
 @dataclass(frozen=True)
 class Report:
     """What a warm start did and what came of it.
 
-    `verdict` and `counts` are fixed if calls were made, else read from the compiler's counters
-    each time they are asked for, so that a start without calls settles at the first ones.
+    `verdict`, `counts` and `incidents` are fixed if calls were made, else read from the compiler's
+    own records each time they are asked for, so that a start without calls settles at the first
+    ones. `fallback`: the bundle is that of another model of the same name. `set_aside` are units
+    that failed here and are not used, each with the reason. `model` are the components of the
+    model digest as the model was before its first call.
     """
 
     name: str
@@ -151,13 +197,27 @@ class Report:
     stages: tuple[tuple[str, float], ...] = ()
     first_call_s: float | None = None
     cold_s: float | None = None
-    coverage: tuple[str, ...] = ()
+    calls: tuple[CallReport, ...] = ()
+    fallback: bool = False
+    set_aside: tuple[str, ...] = ()
+    read_incidents: Callable[[], tuple[Incident, ...]] = field(default=tuple, repr=False)
     notes: tuple[str, ...] = ()
     model: Components = Components()
+    publishing: Publishing | None = field(default=None, compare=False)
 
     @property
     def counts(self) -> Counts:
         return self.read_counts()
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Graph breaks, recompiles and bypasses, with reason and place."""
+        return self.read_incidents()
+
+    @property
+    def coverage(self) -> tuple[str, ...]:
+        """The signatures of the calls that were made."""
+        return tuple(call.signature for call in self.calls)
 
     @property
     def verdict(self) -> Verdict:
@@ -192,6 +252,11 @@ class Report:
             "first_call_s": self.first_call_s,
             "cold_s": self.cold_s,
             "coverage": list(self.coverage),
+            "calls": [call.to_json() for call in self.calls],
+            "incidents": [incident.to_json() for incident in self.incidents],
+            "fallback": self.fallback,
+            "set_aside": list(self.set_aside),
+            "published": None if self.publishing is None else self.publishing.state(),
             "notes": list(self.notes),
         }
 
@@ -199,7 +264,16 @@ class Report:
         counts = self.counts
         verdict = self._judge(counts)
         line = f"{verdict}: {', '.join(filter(None, self._facts(counts)))}"
-        return "\n".join([line, *(f"  {note}" for note in (*self.notes, *_meaning(counts)))])
+        return "\n".join([line, *(f"  {text}" for text in self._sentences(counts))])
+
+    def _sentences(self, counts: Counts) -> Iterator[str]:
+        yield from self.notes
+        yield from (f"set aside, {text}" for text in self.set_aside)
+        yield from _meaning(counts)
+        yield from _uncovered(self.calls)
+        yield from sentences(self.incidents)
+        if self.publishing is not None:
+            yield f"publication: {self.publishing.state()}"
 
     def _facts(self, counts: Counts) -> Iterator[str]:
         yield self._moved()
@@ -238,6 +312,8 @@ def _meaning(counts: Counts) -> Iterator[str]:
         yield f"{counts.compiled} graphs were compiled here: publish this start to have them cached"
     if counts.graph_bypasses:
         yield f"Inductor cannot cache {counts.graph_bypasses} graphs; each start compiles them"
+    if counts.unsaved:
+        yield f"{counts.unsaved} graphs were compiled and could not be saved: see torch's warnings"
     if counts.generated > counts.graph_misses + counts.graph_bypasses:
         yield "Inductor compiled without asking its cache: a setting or flag switches the cache off"
     if counts.autograd_bypasses:
@@ -255,6 +331,15 @@ def _meaning(counts: Counts) -> Iterator[str]:
         yield f"{counts.graph_breaks} graph breaks split the model; each part is its own graph"
     if counts.unread:
         yield f"this torch lacks the counters {', '.join(counts.unread)}: warmth is not proven"
+
+
+def _uncovered(calls: Iterable[CallReport]) -> Iterator[str]:
+    for call in calls:
+        if call.covered is False and call.counts.compiled:
+            yield (
+                f"the bundle was not made with a call like {call.signature}: publish this start, or"
+                " give the call when the bundle is made"
+            )
 
 
 def _counts_json(counts: Counts) -> dict[str, Json]:

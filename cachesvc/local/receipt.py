@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from cachesvc.core.digest import digest_json
 from cachesvc.local.whole import write_whole
 
-_VERSION = 1
+_VERSION = 2
 _FOLDER = "receipts"
 
 
@@ -84,6 +85,11 @@ def write_receipt(records: Path, scope: object, key: object, receipt: Receipt) -
         "receipt": {name: getattr(receipt, name) for name in Receipt.__slots__},
     }
     write_whole(_file(records, scope), json.dumps(value, separators=(",", ":")).encode())
+
+
+def forget_receipts(records: Path) -> None:
+    """Removes all receipts: the next starts go the long way once."""
+    shutil.rmtree(records / _FOLDER, ignore_errors=True)
 
 
 def _file(records: Path, scope: object) -> Path:

@@ -12,46 +12,68 @@ import torch
 
 from cachesvc.core.errors import UsageError
 from cachesvc.runtime.backend import is_compiled
-from cachesvc.runtime.describe import describe_tensor
+from cachesvc.runtime.functions import closure
+from cachesvc.runtime.tensors import describe_tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One example call; `signature` tells calls that compile differently apart."""
+    """One example call; `signature` tells calls that compile differently apart.
+
+    `arguments` are the positional and the keyword arguments; None for a callable without any, of
+    which nobody knows what it calls with.
+    """
 
     signature: str
     run: Callable[[], Any]
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
 
 def example_calls(
     model: Any,
     inputs: Sequence[Any] | Mapping[str, Any] | None,
     calls: Iterable[Any] | None,
+    *,
+    compiled: bool = True,
 ) -> tuple[Call, ...]:
     """The calls that `inputs` (one call's arguments) and `calls` stand for, in order.
 
     Each of `calls` is a sequence of positional arguments, a mapping of keyword arguments, or a
-    callable without arguments that makes the call itself. A module that nobody has compiled yet
-    is called through `torch.compile(model)`, whose code a later such call finds in place.
+    callable without arguments that makes the call itself. What nobody has compiled yet is called
+    through `torch.compile(model)`, whose code a later such call finds in place; unless `compiled`
+    is false.
     """
     given = ([] if inputs is None else [inputs]) + list(calls or ())
-    runner = functools.cache(lambda: _runner(model))
+    runner = functools.cache(lambda: _runner(model) if compiled else model)
     return tuple(_call(runner, item) for item in given)
 
 
 def _runner(model: Any) -> Callable[..., Any]:
-    if isinstance(model, torch.nn.Module) and not is_compiled(model):
-        compiled: Callable[..., Any] = torch.compile(model)
-        return compiled
-    runner: Callable[..., Any] = model
+    if isinstance(model, Mapping | list | tuple):
+        raise UsageError(
+            "arguments alone do not say which of several models is called: give callables without"
+            " arguments, such as calls=[lambda: encoder(batch), lambda: decoder(state)]"
+        )
+    runner: Callable[..., Any] = model if _is_compiled_somewhere(model) else torch.compile(model)
     return runner
+
+
+def _is_compiled_somewhere(model: Any) -> bool:
+    """Whether calling the model reaches compiled code: of its own, or of what it calls by name."""
+    if is_compiled(model) or isinstance(model, torch.nn.Module):
+        return is_compiled(model)
+    inner = getattr(model, "__func__", model)
+    names = getattr(getattr(inner, "__code__", None), "co_names", ())
+    scope = getattr(inner, "__globals__", {})
+    reached = [value for _, value in closure(inner)] + [scope.get(name) for name in names]
+    return any(map(is_compiled, (getattr(model, "__self__", None), *reached)))
 
 
 def _call(runner: Callable[[], Callable[..., Any]], item: Any) -> Call:
     if isinstance(item, Mapping):
-        return Call(_signature((), item), lambda: runner()(**item))
+        return Call(_signature((), item), lambda: runner()(**item), ((), dict(item)))
     if isinstance(item, list | tuple):
-        return Call(_signature(item, {}), lambda: runner()(*item))
+        return Call(_signature(item, {}), lambda: runner()(*item), (tuple(item), {}))
     if callable(item) and not isinstance(item, torch.Tensor):
         return Call(f"call {getattr(item, '__qualname__', type(item).__name__)}", item)
     raise UsageError(
@@ -79,10 +101,10 @@ def _short(value: Any) -> str:
     return type(value).__name__
 
 
-def timed(call: Call) -> float:
-    """Makes the call and waits for its result; seconds. Raises what the call raises."""
+def timed(call: Call) -> tuple[Any, float]:
+    """Makes the call and waits for its result; the output, and seconds. Raises what it raises."""
     started = time.perf_counter()
-    call.run()
+    output = call.run()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return output, time.perf_counter() - started

@@ -11,6 +11,7 @@ from typing import Any
 
 from cachesvc.core.report import Counts
 from cachesvc.local.layout import is_temporary
+from cachesvc.runtime.incidents import graph_breaks
 from cachesvc.runtime.watch import seen, watch
 
 _TUNINGS = (
@@ -90,7 +91,7 @@ class Meter:
             cpp_builds=seen.builds,
             cpp_hits=seen.found,
             triton_builds=len(self._built_keys()),
-            graph_breaks=sum(counters.get("graph_break", {}).values()),
+            graph_breaks=graph_breaks().total(),
             unread=tuple(sorted({*seen.unread, *self._unwatched})),
         )
 

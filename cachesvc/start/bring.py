@@ -17,6 +17,7 @@ from cachesvc.local.places import Places
 from cachesvc.local.receipt import Receipt, read_receipt, receipt_of, write_receipt
 from cachesvc.repository.repository import Repository
 from cachesvc.start.bundles import Selection
+from cachesvc.start.deadline import Deadline
 from cachesvc.start.progress import Progress, quiet
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Brought:
 
     `newest` is the address of the segment written last, None if nothing can be used here;
     `artifacts` are the entry paths of the mega-cache's artifacts, where that is the tier;
-    `contexts` are those of the processes that compiled, the last one last.
+    `contexts` are those of the processes that compiled, the last one last; `coverage` are the
+    signatures of the calls that they made.
     """
 
     newest: str | None = None
@@ -43,16 +45,27 @@ class Brought:
     has_inductor: bool = False
     artifacts: tuple[str, ...] = ()
     cold_s: float | None = None
+    coverage: tuple[str, ...] = ()
     contexts: tuple[Components, ...] = ()
     refused: tuple[str, ...] = ()
     transfer: Transfer = Transfer()
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether anything of the bundles lies in the live directory now."""
+        return self.transfer.present + self.transfer.kept > 0
+
 
 def bring(
-    repository: Repository, chosen: Selection, places: Places, progress: Progress = quiet
+    repository: Repository,
+    chosen: Selection,
+    places: Places,
+    progress: Progress = quiet,
+    deadline: Deadline | None = None,
 ) -> Brought:
     """Seeds the best tier that the bundles hold; nearly free where all lies in place already.
 
+    A neighbour's bundle gives its directories only: of a mega-cache nobody sees what was used.
     Raises what `holdings` and `seed` raise.
     """
     started = perf_counter()
@@ -63,7 +76,7 @@ def bring(
     from cachesvc.start.transfer import holdings, seed
 
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
-    if not found.units:
+    if not found.units or (chosen.differences and _tier(found) == "megacache"):
         refused = tuple(item.reason for item in found.refused)
         return Brought(refused=refused, transfer=Transfer(left_out=found.left_out))
     sections = TIERS[_tier(found)]
@@ -73,6 +86,7 @@ def bring(
         places,
         wanted=lambda unit: unit.section in sections,
         progress=progress,
+        deadline=deadline,
     )
     remember(places, chosen, found, transfer)
     return _brought(found, transfer)
@@ -116,6 +130,7 @@ def _brought(found: Holdings, transfer: Transfer) -> Brought:
         has_inductor=any(unit.section == "inductor" for unit in found.units.values()),
         artifacts=tuple(e.path for u in mega for e in u.entries) if tier == "megacache" else (),
         cold_s=newest.proof.cold_s if newest and newest.proof else None,
+        coverage=tuple(sorted({text for s in found.segments for text in s.manifest.coverage})),
         contexts=_contexts(found),
         refused=tuple(item.reason for item in found.refused),
         transfer=transfer,
@@ -136,6 +151,7 @@ def _to_facts(brought: Brought, units: int, found: Holdings) -> dict[str, Any]:
         "has_inductor": brought.has_inductor,
         "artifacts": brought.artifacts,
         "cold_s": brought.cold_s,
+        "coverage": brought.coverage,
         "contexts": [dict(context) for context in brought.contexts],
         "left_out": brought.transfer.left_out,
         "units": units,
@@ -150,6 +166,7 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
         has_inductor=facts["has_inductor"],
         artifacts=tuple(facts["artifacts"]),
         cold_s=facts["cold_s"],
+        coverage=tuple(facts["coverage"]),
         contexts=tuple(Components.of(context) for context in facts["contexts"]),
         transfer=Transfer(
             in_place=facts["units"], left_out=tuple(facts["left_out"]), pull_s=seconds

@@ -8,27 +8,36 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cachesvc.core.address import ANY_MODEL, check_name
+from cachesvc.core.components import Components, Difference
+from cachesvc.core.context import op_packages
 from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import UsageError
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import PackMissing, Repository
 from cachesvc.start.target import (
     EnvironmentLike,
+    Target,
     model_address,
     own_environment,
     resolve_environment,
 )
 
 T = TypeVar("T")
+_MOST_NEIGHBOURS = 8
 _DIGITS = re.compile(r"[0-9a-f]{4,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The bundles that are meant, as listed; `foreign` if they are another machine's."""
+    """The bundles that are meant, as listed; `foreign` if they are another machine's.
+
+    `differences` are those of a neighbouring model, whose bundle stands in for the one that the
+    store does not have.
+    """
 
     bundles: tuple[Bundle, ...]
     foreign: bool
+    differences: tuple[Difference, ...] = ()
 
 
 def select(
@@ -55,6 +64,36 @@ def select(
     if components is not None:
         here = _of_model(here, components.digest)
     return Selection(here, foreign)
+
+
+def of_model(repository: Repository, goal: Target) -> Selection:
+    """The bundle of a model, else the directories that were pushed under its name alone."""
+    listed = repository.bundles(goal.address.name)
+    return Selection(_of_model(_here(listed, goal), goal.address.model), goal.foreign)
+
+
+def neighbour(repository: Repository, goal: Target, context: Components) -> Selection | None:
+    """The newest bundle of another model of the same name, or None.
+
+    Only with the same salt and the same packages that register operators: their code is in no key
+    of the compiler. Graphs that did not change are hit, and no others.
+    """
+    others = _here(repository.bundles(goal.address.name), goal)
+    for bundle in sorted(others, key=lambda b: b.modified, reverse=True)[:_MOST_NEIGHBOURS]:
+        segments = repository.read(bundle).segments
+        model = segments[-1].manifest.model if segments else Components()
+        units = (unit for segment in segments for unit in segment.units)
+        contexts = dict.fromkeys(unit.origin.context for unit in units)
+        if model.get("salt") == goal.model.get("salt") and any(
+            op_packages(item) == op_packages(context) for item in contexts
+        ):
+            return Selection((bundle,), goal.foreign, model.diff(goal.model))
+    return None
+
+
+def _here(listed: Iterable[Bundle], goal: Target) -> tuple[Bundle, ...]:
+    environment = goal.address.environment
+    return tuple(b for b in listed if b.address.environment == environment and b.segments)
 
 
 def named(repository: Repository, text: str) -> tuple[Bundle, ...]:

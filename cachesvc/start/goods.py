@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cachesvc.core.address import ANY_MODEL
 from cachesvc.core.components import Components
@@ -38,21 +37,36 @@ def from_live_directory(environment: str, *, only_new: bool = False) -> Goods:
     return _of(goods, lambda unit: unit.key not in goods.origins) if only_new else goods
 
 
-def from_process(environment: str, model: str) -> Goods:
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What a process has compiled or used until now: artifacts, units, and its context."""
+
+    artifacts: tuple[Artifact, ...]
+    used: frozenset[str]
+    context: Components
+
+
+def take_stock(environment: str) -> Stock:
+    """The stock of this process, to be taken in the thread that compiled: threads differ in their
+    settings."""
+    from cachesvc.runtime.context import read_context
+    from cachesvc.runtime.megacache import capture
+    from cachesvc.runtime.used import used_units
+
+    artifacts = capture()
+    used = used_units(artifacts, current(environment).folder("inductor"))
+    return Stock(artifacts, used, read_context())
+
+
+def from_stock(stock: Stock, environment: str, model: str) -> Goods:
     """What this process has compiled or used for a model (its digest).
 
     The live directory may hold more: what other processes compiled, and what was brought for
     another model. A graph that this process neither compiled nor used is left out, and so is what
     was brought under another model and not used.
     """
-    from cachesvc.runtime.context import read_context
-    from cachesvc.runtime.megacache import capture
-    from cachesvc.runtime.used import used_units
-
-    artifacts = capture()
-    goods = _live_goods(environment, artifacts, read_context())
-    used = used_units(artifacts, current(environment).folder("inductor"))
-    return _of(goods, lambda unit: _belongs(unit, goods.origins.get(unit.key), model, used))
+    goods = _live_goods(environment, stock.artifacts, stock.context)
+    return _of(goods, lambda unit: _belongs(unit, goods.origins.get(unit.key), model, stock.used))
 
 
 def _belongs(unit: FoundUnit, origin: Origin | None, model: str, used: frozenset[str]) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.errors import UsageError
-from cachesvc.core.manifest import Proof
+from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
 from cachesvc.repository.publish import Facts, Publication
+from cachesvc.start.beside import Beside
 from cachesvc.start.clock import nonce, now
-from cachesvc.start.goods import Goods, from_live_directory, from_process, from_trees
+from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, publish_goods
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
@@ -56,15 +57,37 @@ def push(
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
     facts = _facts(goal, report, tuple(map(_checked_tag, tags)))
-    return publish_goods(repository, goal, facts, lambda: _collect(model, goal, trees), progress)
+    return publish_goods(repository, goal, facts, _collector(model, goal, trees), progress)
 
 
-def _collect(model: Any, goal: Target, trees: Trees) -> Goods:
+def push_beside(
+    model: Any,
+    report: Report,
+    *,
+    store: StoreLike | None,
+    trust: str | None,
+    label: str | None,
+    salt: str | None,
+) -> Beside:
+    """Publishes in a thread what this process has compiled for a model until now.
+
+    Raises UsageError for a label that is no name.
+    """
+    goal = _goal(model, label, None, salt, report)
+    facts = _facts(goal, report, ())
+    collect = _collector(model, goal, Trees())
+    return Beside(lambda: publish_goods(open_repository(store, trust), goal, facts, collect))
+
+
+def _collector(model: Any, goal: Target, trees: Trees) -> Callable[[], Goods]:
+    """Collects anew each time, as files may have changed; what the process knows is taken once."""
+    environment = goal.environment.digest
     if trees:
-        return from_trees(trees)
+        return lambda: from_trees(trees)
     if isinstance(model, str):
-        return from_live_directory(goal.environment.digest)
-    return from_process(goal.environment.digest, goal.address.model)
+        return lambda: from_live_directory(environment)
+    stock = take_stock(environment)
+    return lambda: from_stock(stock, environment, goal.address.model)
 
 
 def _goal(

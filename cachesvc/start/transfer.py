@@ -17,6 +17,7 @@ from cachesvc.local.seed import Seeder
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Refused, Repository
 from cachesvc.repository.scratch import scratch
+from cachesvc.start.deadline import Deadline
 from cachesvc.start.progress import Progress, quiet
 
 
@@ -86,13 +87,15 @@ def seed(
     *,
     wanted: Callable[[Unit], bool] = lambda unit: True,
     progress: Progress = quiet,
+    deadline: Deadline | None = None,
 ) -> Transfer:
     """Brings the units that are not in place yet, and seeds them.
 
     One process of a node does it while the others wait for the lock and then find everything in
-    place. Raises IntegrityError, and leaves the directories as they were, if any pack is not what
-    its manifest says.
+    place. Raises, and leaves the directories as they were: IntegrityError if any pack is not what
+    its manifest says, DeadlinePassed if the time is up before all lies ready.
     """
+    deadline = deadline or Deadline()
     started = time.perf_counter()
     with Seeder(places) as seeder:
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
@@ -103,11 +106,13 @@ def seed(
             )
         size = sum(segment.manifest.pack.size for segment, _ in cover.parts)
         for segment, units in cover.parts:
+            deadline.check()
             progress(f"pull {segment.name[:12]} ({segment.manifest.pack.size / 1e6:.1f} MB)")
             _stage(repository, segment, units, seeder)
         pulled = time.perf_counter()
         progress(f"seed {len(plan.missing)} units")
-        seeder.commit(plan.missing, plan.in_place)
+        with deadline.commit():
+            seeder.commit(plan.missing, plan.in_place)
     return Transfer(
         packs=len(cover.parts),
         bytes=size,

@@ -13,7 +13,8 @@ from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.digest import canonical_json
 from cachesvc.core.errors import IntegrityError
-from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Proof, Unit, resolve
+from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit, resolve
+from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
 from cachesvc.core.requirement import Requirement
 

@@ -15,9 +15,10 @@ from cachesvc.core.components import Components
 from cachesvc.core.digest import canonical_json, digest_bytes
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.fields import Extra
-from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Proof, Unit
+from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit
 from cachesvc.core.merge import Segment, fewest_packs, live, merge
 from cachesvc.core.paths import folders_of
+from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
 from cachesvc.core.requirement import Requirement
 

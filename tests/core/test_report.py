@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cachesvc.core.report import Counts, Report, Transfer, Verdict, judge, megabytes
+from cachesvc.core.incident import Incident
+from cachesvc.core.report import CallReport, Counts, Report, Transfer, Verdict, judge, megabytes
 
 HIT = Counts(graphs=3, graph_hits=3, autograd_hits=3)
 MISS = Counts(graphs=3, graph_misses=3, autograd_misses=3, generated=3)
@@ -52,6 +53,7 @@ NOTHING = Counts()
         # Nothing came from the cache.
         (MISS, True, False, False, "cold"),
         (MISS, True, True, False, "inert"),
+        (replace(MISS, cpp_hits=2), True, True, False, "partial"),
         (Counts(graphs=1, graph_bypasses=1), True, True, False, "inert"),
         (Counts(graphs=1, generated=1), True, False, False, "cold"),
         (Counts(graphs=1, generated=1), True, True, False, "inert"),
@@ -74,7 +76,7 @@ def test_judge(counts: Counts, called: bool, seeded: bool, before: bool, verdict
 NUMBERS = st.sampled_from([0, 0, 1, 2])
 COUNTS = st.builds(
     Counts,
-    *[NUMBERS] * 12,
+    *[NUMBERS] * 14,
     unread=st.sampled_from([(), ("x",)]),
 )
 
@@ -151,6 +153,7 @@ def test_text(report: Report, text: str) -> None:
         (replace(HIT, autograd_misses=2), "AOTAutograd had no entry for 2 graphs"),
         (replace(HIT, cpp_builds=1, triton_builds=2), "native code was built 3 times"),
         (replace(HIT, autotunings=4), "4 autotunings were measured again"),
+        (replace(HIT, unsaved=2), "2 graphs were compiled and could not be saved"),
         (replace(HIT, graph_breaks=5), "5 graph breaks split the model"),
         (replace(HIT, unread=("a", "b")), "this torch lacks the counters a, b"),
     ],
@@ -179,7 +182,8 @@ def test_json() -> None:
         called=True,
         transfer=replace(PULLED, left_out=("u",)),
         stages=(("pull", 0.1),),
-        coverage=("(float32[8])",),
+        calls=(CallReport("(float32[8])", 0.5, HIT, covered=True, checked="equal"),),
+        read_incidents=lambda: (Incident("recompile", "size mismatch", "app.py:3 in forward"),),
     )
     value = json.loads(json.dumps(report.to_json()))
     assert value["verdict"] == "unproven"
@@ -190,6 +194,48 @@ def test_json() -> None:
     assert value["transfer"]["left_out"] == ["u"]
     assert value["stages"] == {"pull": 0.1}
     assert value["coverage"] == ["(float32[8])"]
+    (call,) = value["calls"]
+    assert (call["verdict"], call["covered"], call["checked"]) == ("warm", True, "equal")
+    assert call["counts"]["graph_hits"] == 3
+    (incident,) = value["incidents"]
+    assert incident["place"] == "app.py:3 in forward"
+    assert "dynamic" in incident["consequence"]
+    assert value["published"] is None
+
+
+def test_a_call_the_bundle_was_not_made_with_is_named() -> None:
+    """If it had to be compiled: then the report says which call to add."""
+    calls = (
+        CallReport("(float32[2])", 0.1, HIT, covered=True),
+        CallReport("(float32[3])", 9.0, MISS, covered=False),
+        CallReport("(float32[4])", 0.1, HIT, covered=False),
+    )
+    text = str(_report(HIT.plus(MISS), called=True, calls=calls))
+    assert "not made with a call like (float32[3])" in text
+    assert "(float32[2])" not in text
+    assert "(float32[4])" not in text
+    assert [call.verdict for call in calls] == ["warm", "inert", "warm"]
+
+
+def test_a_call_on_code_compiled_before_is_warm() -> None:
+    """The second call of a shape asks the compiler for nothing."""
+    assert CallReport("()", 0.1, NOTHING).verdict is Verdict.WARM
+
+
+def test_what_is_set_aside_and_published_is_told() -> None:
+    """Both have their line, beside the notes."""
+
+    class Done:
+        def wait(self, timeout: float | None = None) -> bool:
+            return True
+
+        def state(self) -> str:
+            return "segment 0123"
+
+    report = _report(HIT, called=True, set_aside=("inductor/aa: broken",), publishing=Done())
+    assert "set aside, inductor/aa: broken" in str(report)
+    assert "publication: segment 0123" in str(report)
+    assert report.to_json()["published"] == "segment 0123"
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,13 @@ def test_the_report_as_json(plain: Published) -> None:
     report = {name: value for name, value in plain.report.items() if name != "text"}
     assert set(report) == {
         *("verdict", "name", "bundle", "store", "tier", "live", "late", "counts", "transfer"),
-        *("stages", "first_call_s", "cold_s", "coverage", "notes"),
+        *("stages", "first_call_s", "cold_s", "coverage", "calls", "incidents", "fallback"),
+        *("set_aside", "published", "notes"),
     }
     assert set(report["counts"]) == {
         *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "generated", "graph_breaks"),
         *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings"),
-        *("cpp_builds", "triton_builds", "native_builds", "unread"),
+        *("cpp_builds", "triton_builds", "native_builds", "cpp_hits", "unsaved", "unread"),
     }
     assert set(report["transfer"]) == {
         *("packs", "bytes", "seeded", "in_place", "kept", "left_out", "pull_s", "seed_s"),
@@ -140,7 +141,7 @@ def test_eager(starts: Starts, tmp_path: Path) -> None:
         """
 result = [
     shown(start(torch.compile(Plain(), backend="eager"), [ones()])),
-    shown(start(square, [ones(2, 2)])),
+    shown(start(square, calls=[lambda: square(ones(2, 2))])),
 ]
 """,
         store=tmp_path / "store",
@@ -152,8 +153,11 @@ result = [
 
 
 def test_eager_function_in_a_process_that_compiled_nothing(starts: Starts, tmp_path: Path) -> None:
-    """A plain function is called as it is."""
-    report = starts.run("result = shown(start(square, [ones(2, 2)]))", store=tmp_path / "store")
+    """A call that the program makes itself is made as it is: nothing is compiled for it."""
+    report = starts.run(
+        "result = shown(start(square, calls=[lambda: square(ones(2, 2))]))",
+        store=tmp_path / "store",
+    )
     assert report["verdict"] == "eager"
     assert report["name"] == "square"
 

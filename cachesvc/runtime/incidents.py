@@ -1,0 +1,116 @@
+"""Graph breaks, recompiles and bypasses, from the compiler's own records.
+
+Dynamo keeps a record of each compile (place, failed guard) and counts its graph breaks by their
+reason; where one of them is missing in a torch, incidents of that kind have no place or no reason,
+and the counts stand alone.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.incident import Incident
+from cachesvc.runtime.watch import seen
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+?)_at_(?P<line>\d+)$")
+_TOLD = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_MOST_TEXT = 300
+
+
+class IncidentMeter:
+    """Collects the incidents from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._breaks = graph_breaks()
+        self._bypasses = Counter(seen.bypasses)
+        self._compiles = {id(item) for item in _compiles()}
+
+    def read(self) -> tuple[Incident, ...]:
+        """The incidents since this meter was made; a program may have cleared torch's records."""
+        compiles = [item for item in _compiles() if id(item) not in self._compiles]
+        return tuple(
+            sorted(
+                (
+                    *_graph_breaks(graph_breaks() - self._breaks, compiles),
+                    *_recompiles(compiles),
+                    *_bypasses(seen.bypasses - self._bypasses),
+                )
+            )
+        )
+
+
+def graph_breaks() -> Counter[str]:
+    """How often each reason has split a graph in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return Counter({**counters.get("unimplemented", {}), **counters.get("graph_break", {})})
+
+
+def _compiles() -> tuple[Any, ...]:
+    """Dynamo's records of what it compiled, the last ones of this process."""
+    read: Callable[[], Iterable[Any]] | None = getattr(
+        sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None
+    )
+    return tuple(read()) if read is not None else ()
+
+
+def _graph_breaks(reasons: Counter[str], compiles: Sequence[Any]) -> Iterator[Incident]:
+    """One incident for each reason and place; the place is where Python goes on."""
+    places = dict(_places(compiles))
+    for reason, count in reasons.items():
+        told = _TOLD.search(reason)
+        place = f"{Path(told['file']).name}:{told['line']}" if told else places.get(reason, "")
+        yield Incident("graph break", _headline(reason), place, count)
+
+
+def _places(compiles: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """The reasons for which a function was traced again, each with the place of the break.
+
+    The function that goes on after a break is compiled next; its name says the line.
+    """
+    for number, item in enumerate(compiles):
+        after = (_resumed_at(later) for later in compiles[number + 1 :])
+        place = next((place for place in after if place), "")
+        for reason in getattr(item, "restart_reasons", None) or ():
+            yield str(reason), place
+
+
+def _resumed_at(compiled: Any) -> str:
+    match = _RESUMED.match(str(getattr(compiled, "co_name", "") or ""))
+    return "" if match is None else _place(compiled, match["line"], match["name"])
+
+
+def _place(compiled: Any, line: object, name: str) -> str:
+    file = Path(str(getattr(compiled, "co_filename", "") or "")).name
+    return f"{file}:{line} in {name}"
+
+
+def _recompiles(compiles: Sequence[Any]) -> Iterator[Incident]:
+    found: Counter[tuple[str, str]] = Counter()
+    for item in compiles:
+        reason = getattr(item, "recompile_reason", None)
+        if reason:
+            name = str(getattr(item, "co_name", ""))
+            place = _resumed_at(item) or _place(item, getattr(item, "co_firstlineno", ""), name)
+            found[_headline(str(reason).partition(": ")[2] or str(reason)), place] += 1
+    for (reason, place), count in found.items():
+        yield Incident("recompile", reason, place, count)
+
+
+def _bypasses(reasons: Counter[tuple[str, str]]) -> Iterator[Incident]:
+    for (layer, reason), count in reasons.items():
+        yield Incident(f"bypass {layer}", _headline(reason), "", count)
+
+
+def _headline(text: str) -> str:
+    """The first line, and the explanation where torch gives one, on one line."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    told = next((line for line in lines if line.startswith("Explanation:")), "")
+    head = lines[0] if lines else "no reason was given"
+    return " ".join(filter(None, (head, told and f"({told.removeprefix('Explanation: ')})")))[
+        :_MOST_TEXT
+    ]

@@ -1,0 +1,182 @@
+"""What a warm start does before the first call: identify, look up, pull, seed, load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachesvc.core.components import Components
+from cachesvc.core.errors import BundleNotFound, TccacheError
+from cachesvc.local.host import read_environment
+from cachesvc.local.live import Live
+from cachesvc.local.megafile import Artifact
+from cachesvc.repository.repository import Repository
+from cachesvc.runtime import directories, megacache
+from cachesvc.runtime.context import read_context
+from cachesvc.runtime.headers import spare_headers
+from cachesvc.start.bring import Brought, bring
+from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
+from cachesvc.start.deadline import Deadline, within
+from cachesvc.start.options import Options
+from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.settings import StoreLike, open_repository
+from cachesvc.start.target import Target, target
+
+Stages = list[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What the work beside the caller came to."""
+
+    repository: Repository
+    chosen: Selection
+    brought: Brought
+    stages: Stages
+
+
+@dataclass
+class Attempt:
+    """One warm start under way; each step leaves what it found, also when a later one fails."""
+
+    model: Any
+    label: str | None = None
+    salt: str | None = None
+    options: Options = field(default_factory=Options)
+    progress: Progress = quiet
+    notes: list[str] = field(default_factory=list)
+    stages: Stages = field(default_factory=list)
+    goal: Target | None = None
+    repository: Repository | None = None
+    chosen: Selection = field(default_factory=lambda: Selection((), foreign=False))
+    live: Live | None = None
+    brought: Brought = field(default_factory=Brought)
+    late: bool = False
+
+    def prepare(self, store: StoreLike | None, trust: str | None) -> None:
+        """Everything before the first call. Whatever goes wrong becomes a note.
+
+        With on_miss="error" it is raised: BundleNotFound where there is nothing to be used.
+        """
+        strict = self.options.on_miss == "error"
+        try:
+            self._prepare(store, trust)
+        except TccacheError as error:
+            if strict:
+                raise
+            self.notes.append(str(error))
+        except Exception as error:  # serving must start, whatever this library gets wrong
+            if strict:
+                raise
+            self.notes.append(f"internal error, please report it: {type(error).__name__}: {error}")
+        if strict and not self.brought.is_usable:
+            raise BundleNotFound("; ".join(self.notes) or "nothing of the bundle can be used here")
+
+    def _prepare(self, store: StoreLike | None, trust: str | None) -> None:
+        started = time.perf_counter()
+        with self.stage("identify"):
+            live = self.locate()
+            self.notes.extend(live.notes)
+            directories.use(live)
+            if self.late:
+                self.notes.append("late: this process had compiled before; its directories stay")
+            self.goal = goal = target(self.model, label=self.label, salt=self.salt)
+        limit = self.options.deadline
+        left = None if limit is None else max(limit - (time.perf_counter() - started), 0.001)
+        fetched = within(left, lambda deadline: self._fetch(goal, live, store, trust, deadline))
+        self.repository, self.chosen = fetched.repository, fetched.chosen
+        self.stages += fetched.stages
+        self.take(fetched.brought)
+
+    def locate(self) -> Live:
+        """Finds the live directory in effect."""
+        self.late = directories.is_late()
+        self.live = directories.current(read_environment().digest)
+        return self.live
+
+    def _fetch(
+        self,
+        goal: Target,
+        live: Live,
+        store: StoreLike | None,
+        trust: str | None,
+        deadline: Deadline,
+    ) -> _Fetched:
+        """Runs beside the caller: changes nothing but the live directory, at its commit."""
+        repository = open_repository(store, trust)
+
+        def attempt() -> _Fetched:
+            started = time.perf_counter()
+            chosen = self._choose(repository, goal)
+            stages = [("look up", time.perf_counter() - started)]
+            brought = bring(repository, chosen, live.places, self.progress, deadline)
+            if brought.newest is not None:
+                moved = brought.transfer
+                stages += [("pull", moved.pull_s), ("seed", moved.seed_s)]
+            return _Fetched(repository, chosen, brought, stages)
+
+        return again_if_moved(attempt)
+
+    def _choose(self, repository: Repository, goal: Target) -> Selection:
+        chosen = of_model(repository, goal)
+        if chosen.bundles or not self.options.fallback:
+            return chosen
+        return neighbour(repository, goal, read_context()) or chosen
+
+    def take(self, brought: Brought) -> None:
+        """Says what was brought, and prepares the compiler for it."""
+        self.brought = brought
+        self.notes.extend(brought.refused)
+        self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)
+        if brought.newest is None:
+            where = self.repository.store.url if self.repository else "the store"
+            self.notes.append(f"the store has nothing for this model here: {where}")
+            return
+        if self.chosen.differences:
+            self.notes.append(_neighbours(self.chosen))
+        self.notes.extend(_context_notes(brought.contexts))
+        if brought.has_inductor:
+            spare_headers()
+        if brought.tier == "megacache":
+            with self.stage("load"):
+                self._load(brought.artifacts)
+
+    def _load(self, paths: Iterable[str]) -> None:
+        assert self.live is not None  # noqa: S101 - it was seeded
+        places = self.live.places
+        placed = ((path, places.locate(path)) for path in paths)
+        artifacts = [Artifact.from_bytes(f.read_bytes(), path) for path, f in placed if f]
+        if not megacache.load(artifacts):
+            self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Notes the seconds of what is done within."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages.append((name, time.perf_counter() - started))
+
+
+def _neighbours(chosen: Selection) -> str:
+    shown = "; ".join(map(str, chosen.differences[:3]))
+    more = f" and {len(chosen.differences) - 3} more" if len(chosen.differences) > 3 else ""
+    return (
+        "fallback: the store has nothing for this very model; the bundle of another one of this"
+        f" name serves the graphs that are the same. It differs in {shown}{more}"
+    )
+
+
+def _context_notes(contexts: Sequence[Components]) -> Iterator[str]:
+    """What differs between the process that compiled last and this one, and may explain a miss.
+
+    Nothing where one of them was like this one.
+    """
+    here = read_context() if contexts else Components()
+    if contexts and here not in contexts:
+        for difference in contexts[-1].diff(here):
+            yield f"context differs, {difference}"

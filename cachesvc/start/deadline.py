@@ -1,0 +1,94 @@
+"""A time limit for what a start does before the first call.
+
+The work runs beside the caller, who waits no longer than the limit. The invariant: work enters the
+live directory only inside `commit`, and `commit` and the end of the time exclude each other, so
+nothing changes there once the caller has gone on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from cachesvc.core.errors import TccacheError
+
+T = TypeVar("T")
+
+
+class DeadlinePassed(TccacheError):
+    """The time was up before the work had come to its commit."""
+
+
+class Deadline:
+    """Whether the caller still waits. Work asks before each long step, and commits once."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._closed = False
+        self._committing = False
+
+    def check(self) -> None:
+        """Raises DeadlinePassed if nobody waits any more."""
+        if self._closed:
+            raise DeadlinePassed(
+                f"the deadline of {self._seconds:g} s passed: the start went on without the bundle;"
+                " a later one may find it, or give it more time"
+            )
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """Within this context the caller waits, however long it takes."""
+        with self._lock:
+            self.check()
+            self._committing = True
+        yield
+
+    def close(self) -> bool:
+        """Ends the time, unless a commit has begun; whether it did."""
+        with self._lock:
+            self._closed = not self._committing
+            return self._closed
+
+
+class _Work(threading.Thread, Generic[T]):
+    """The work in a thread that the end of the interpreter does not wait for."""
+
+    def __init__(self, work: Callable[[Deadline], T], deadline: Deadline) -> None:
+        super().__init__(name="tccache-start", daemon=True)
+        self._work = work
+        self._deadline = deadline
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._results.append(self._work(self._deadline))
+        except BaseException as error:  # raised again where it is waited for
+            self._error = error
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+
+def within(seconds: float | None, work: Callable[[Deadline], T]) -> T:
+    """The result of `work(deadline)`, or what it raised; without a limit it runs right here.
+
+    Raises DeadlinePassed once the seconds are over; the work is left behind, and ends by itself at
+    its next `check` or `commit`.
+    """
+    deadline = Deadline(seconds)
+    if seconds is None:
+        return work(deadline)
+    thread = _Work(work, deadline)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        if deadline.close():
+            deadline.check()
+        thread.join()
+    return thread.result()

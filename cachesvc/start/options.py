@@ -1,0 +1,50 @@
+"""What the caller of a warm start asks for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cachesvc.core.errors import UsageError
+
+OnMiss = Literal["compile", "eager", "error"]
+
+DEADLINE = "TCCACHE_DEADLINE"
+DEADLINE_S = 300.0
+"""Seconds from the beginning of a start to the end of its seeding, unless the caller says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """See `warm_start`."""
+
+    on_miss: OnMiss = "compile"
+    deadline: float | None = None
+    fallback: bool = True
+    publish: bool = False
+    check: bool = False
+
+
+def checked(on_miss: str, deadline: float | None, *, flags: tuple[bool, bool, bool]) -> Options:
+    """The options; `flags` are fallback, publish and check. Raises UsageError."""
+    if on_miss not in get_args(OnMiss):
+        raise UsageError(f"on_miss is {on_miss!r}: say 'compile', 'eager' or 'error'")
+    seconds = deadline_seconds(deadline)
+    fallback, publish, check = flags
+    return Options(on_miss, seconds, fallback, publish, check)  # type: ignore[arg-type]
+
+
+def deadline_seconds(given: float | None) -> float:
+    """The deadline in seconds: what was given, else TCCACHE_DEADLINE, else five minutes.
+
+    Raises UsageError for what is no positive number.
+    """
+    text = os.environ.get(DEADLINE) or DEADLINE_S if given is None else given
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"the deadline is {text!r}: give a positive number of seconds")
+    return seconds

@@ -1,0 +1,118 @@
+"""The example calls of a start, and the report of what the compiler counted meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachesvc.core.components import Components
+from cachesvc.core.report import CallReport, Report
+from cachesvc.runtime import counters, directories
+from cachesvc.runtime.calls import Call, example_calls, timed
+from cachesvc.runtime.incidents import IncidentMeter
+from cachesvc.start.attempt import Attempt
+from cachesvc.start.target import address_name, named_models
+
+_UNSTORED = (
+    "AOTAutograd has stored nothing for {} graphs, so each start traces them again: a graph with"
+    " gradients is stored after its backward pass; make the calls under torch.no_grad(), or give"
+    " whole training steps"
+)
+_EAGER = "on_miss is eager and nothing of a bundle can be used: the model runs as it was written"
+_ALL_EAGER = (
+    "a compiled function cannot be changed in place, so everything in this process runs as it was"
+    ' written, until torch.compiler.set_stance("default")'
+)
+
+
+def prove(
+    attempt: Attempt,
+    inputs: Sequence[Any] | Mapping[str, Any] | None,
+    calls: Iterable[Any] | None,
+    *,
+    hooked: bool = True,
+) -> Report:
+    """Makes the calls and reports what the compiler counted meanwhile."""
+    compile_it = not _without_compiler(attempt)
+    proof = _Proof(attempt, hooked)
+    try:
+        for call in example_calls(attempt.model, inputs, calls, compiled=compile_it):
+            attempt.progress(f"call {call.signature}")
+            proof.make(call)
+    except Exception as error:  # the caller's own call will show it again, in its own place
+        attempt.notes.append(f"an example call failed: {type(error).__name__}: {error}")
+    return proof.report()
+
+
+def _without_compiler(attempt: Attempt) -> bool:
+    """Whether the model is to run as it was written, because the caller wants it so at a miss."""
+    if attempt.options.on_miss != "eager" or attempt.brought.is_usable:
+        return False
+    from cachesvc.runtime.eager import run_all_eagerly, run_eagerly
+
+    attempt.notes.append(_EAGER)
+    done = [run_eagerly(model) for model in named_models(attempt.model).values()]
+    if not all(done):
+        run_all_eagerly()
+        attempt.notes.append(_ALL_EAGER)
+    return True
+
+
+@dataclass
+class _Proof:
+    """The calls of one attempt, and the meters that run meanwhile."""
+
+    attempt: Attempt
+    hooked: bool
+    made: list[CallReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        live = self.attempt.live
+        self.before = counters.compiled_so_far() > 0
+        triton = directories.triton_folder(live) if live else None
+        self.meter = counters.Meter(triton, hooked=self.hooked)
+        self.incidents = IncidentMeter()
+
+    def make(self, call: Call) -> None:
+        """Makes one call."""
+        before = self.meter.read()
+        _, seconds = timed(call)
+        known = self.attempt.brought.coverage
+        self.made.append(
+            CallReport(
+                signature=call.signature,
+                seconds=seconds,
+                counts=self.meter.read().minus(before),
+                covered=call.signature in known if known else None,
+            )
+        )
+
+    def report(self) -> Report:
+        attempt, brought = self.attempt, self.attempt.brought
+        counts, incidents = self.meter.read(), self.incidents.read()
+        first = self.made[0].seconds if self.made else None
+        stages = [*attempt.stages, *([] if first is None else [("first call", first)])]
+        unstored = self.meter.unstored()
+        notes = [*attempt.notes, *([_UNSTORED.format(unstored)] if unstored else [])]
+        settled = bool(self.made)
+        return Report(
+            name=attempt.label or address_name(attempt.model, None),
+            read_counts=(lambda: counts) if settled else self.meter.read,
+            read_incidents=(lambda: incidents) if settled else self.incidents.read,
+            called=settled,
+            bundle=brought.newest,
+            store=attempt.repository.store.url if attempt.repository else None,
+            tier=brought.tier,
+            live=str(attempt.live.root) if attempt.live else None,
+            late=attempt.late,
+            compiled_before=self.before,
+            transfer=brought.transfer,
+            stages=tuple(stages),
+            first_call_s=first,
+            cold_s=brought.cold_s,
+            calls=tuple(self.made),
+            fallback=bool(attempt.chosen.differences) and brought.is_usable,
+            notes=tuple(dict.fromkeys(notes)),  # a second look may say the same again
+            model=attempt.goal.model if attempt.goal else Components(),
+        )
