@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from cachesvc.start.pull import pull as pull
     from cachesvc.start.publishing import Pushed as Pushed
     from cachesvc.start.push import push as push
+    from cachesvc.start.run import Ran as Ran
+    from cachesvc.start.run import run as run
     from cachesvc.start.warm_start import warm_start as warm_start
 
 _PLACES = {
@@ -88,6 +90,7 @@ _PLACES = {
     "start.pull": ("Pulled", "pull"),
     "start.publishing": ("Pushed",),
     "start.push": ("push",),
+    "start.run": ("Ran", "run"),
     "start.warm_start": ("warm_start",),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}

@@ -26,15 +26,23 @@ def open_repository(store: StoreLike | None, trust: str | None) -> Repository:
     Raises UsageError without a store, UntrustedError for a remote store without a word of trust,
     IntegrityError for a store of another format, StoreError if it cannot be reached.
     """
+    opened = chosen_store(store, trust)
+    check_format(opened)
+    return Repository(opened)
+
+
+def chosen_store(store: StoreLike | None, trust: str | None) -> Store:
+    """The store, or the one that TCCACHE_STORE names; no request is made yet.
+
+    Raises UsageError without a store, UntrustedError for a remote store without a word of trust.
+    """
     place = store if store is not None else os.environ.get("TCCACHE_STORE")
     if not place:
         raise UsageError(
             "no store was given: name one (a directory, s3://BUCKET/PREFIX or another fsspec URL),"
             " or set TCCACHE_STORE"
         )
-    opened = open_store(place, trust=trust)
-    check_format(opened)
-    return Repository(opened)
+    return open_store(place, trust=trust)
 
 
 def directory(path: str | os.PathLike[str]) -> Path:

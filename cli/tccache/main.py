@@ -23,6 +23,7 @@ from tccache.output import printable
 from tccache.pull import pull
 from tccache.push import push
 from tccache.rm import rm
+from tccache.run import run as run_verb
 from tccache.show import show
 from tccache.verify import verify
 
@@ -60,7 +61,7 @@ def group(context: click.Context) -> None:
         context.exit(USAGE)
 
 
-for command in (demo, push, pull, lookup, explain, ls, show, rm, verify, env, completion):
+for command in (demo, run_verb, push, pull, lookup, explain, ls, show, rm, verify, env, completion):
     group.add_command(command)
 
 

@@ -18,11 +18,12 @@ README = Path(__file__).parents[2] / "README.md"
 
 VERBS = tuple(group.commands)
 SHARED = ("store", "trust", "json", "quiet", "verbose")
-NEEDED = {"demo": [], "ls": [], "verify": [], "env": [], "completion": ["bash"]}
+NEEDED = {"demo": [], "run": ["m", "true"], "ls": [], "verify": [], "env": [], "completion": ["bash"]}
 VALUES: dict[str, tuple[str, Any]] = {
     "extra": ("a=x b=y", {"a": "x", "b": "y"}),
     "tag": ("one two", ("one", "two")),
     "runs": ("3", 3),
+    **dict.fromkeys(("deadline", "settle", "patience"), ("1.5", 1.5)),
 }
 
 

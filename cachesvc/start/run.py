@@ -1,0 +1,314 @@
+"""run: any program, started with what a store holds for it; what it adds goes back to the store.
+
+The program need not know this library. Whatever goes wrong with the store or the disk is a
+warning: the program is started all the same, and its exit code is never changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from cachesvc.core.address import check_name
+from cachesvc.core.components import Components
+from cachesvc.core.digest import DIGEST
+from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
+from cachesvc.core.report import Transfer
+from cachesvc.local.host import read_environment
+from cachesvc.local.live import INDUCTOR, TRITON, Live
+from cachesvc.local.tree import scan
+from cachesvc.local.usage import additions, watch
+from cachesvc.repository.publish import Publication
+from cachesvc.runtime.directories import current
+from cachesvc.start.additions import Publisher, Start
+from cachesvc.start.bring import TIERS, remember
+from cachesvc.start.bundles import again_if_moved, select
+from cachesvc.start.deadline import Deadline
+from cachesvc.start.options import deadline_seconds
+from cachesvc.start.program import Ended, Signals, Work, located
+from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.settings import (
+    DISABLED,
+    StoreLike,
+    chosen_store,
+    is_disabled,
+    open_repository,
+)
+from cachesvc.start.transfer import holdings, seed
+from cachesvc.start.trees import live_folders
+
+SETTLE_S = 10.0
+PATIENCE_S = 30.0
+
+_SWITCHES = {
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+}
+"""Variables that switch a cache of the compiler off, each with the value that does. All caches are
+on by default in every torch from 2.7 on, and a variable that switches one on would also overrule
+the program's own settings: so none is set here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program ended, and what it did with its caches, as seen from outside.
+
+    `exit_code` is the program's; 128 and the number of the signal if it died of one. `in_place`
+    units of the store's bundles lay in the live directory at the start, and `own` others that this
+    machine had made or brought before. `used` and `own_used` of these were read, None where the
+    file system does not tell. `added` units are new, or have files that they had not.
+    """
+
+    name: str
+    exit_code: int
+    signal: int | None = None
+    live: str | None = None
+    bundles: tuple[str, ...] = ()
+    transfer: Transfer = Transfer()
+    in_place: int = 0
+    used: int | None = None
+    own: int = 0
+    own_used: int | None = None
+    added: int = 0
+    published: tuple[Publication, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_inert(self) -> bool:
+        """Whether units were brought, none was used, and the program added its own."""
+        return self.in_place > 0 and self.used == 0 and self.added > 0
+
+
+def run(
+    name: str,
+    command: Sequence[str],
+    *,
+    store: StoreLike | None = None,
+    trust: str | None = None,
+    publish: bool = True,
+    deadline: float | None = None,
+    settle: float = SETTLE_S,
+    patience: float = PATIENCE_S,
+    progress: Progress = quiet,
+    warn: Progress = quiet,
+) -> Ran:
+    """Runs a command with the caches that a store holds under a name, until it ends.
+
+    Everything under the name for this environment is brought into the live directory, for at most
+    `deadline` seconds (default: TCCACHE_DEADLINE, else five minutes), and the command finds it
+    there by TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR. It has this process's streams and process
+    group, and gets the signals that this process is sent. What it compiled is published under the
+    name unless `publish` is false: while it runs, whenever nothing was added for `settle` seconds,
+    and after its end, for at most `patience` seconds, or until a signal asks for the end. Where
+    TCCACHE_DISABLE is set, the command is run and nothing else is done.
+
+    `warn` is told of trouble when it comes; `notes` of the result hold it too. Call it in the main
+    thread of a process that does little else: signals are this function's while it runs. Raises
+    UsageError, and UntrustedError, before anything is done; its exit code is 127 if there is no
+    such program, 126 if it cannot be run.
+    """
+    if DIGEST.fullmatch(check_name(name)):
+        raise UsageError(f"{name} reads as a model digest: give the name to publish under")
+    program, seconds = located(command), deadline_seconds(deadline)
+    work = _Run(name, store, trust, progress, warn)
+    if not is_disabled():
+        work.check_store()
+    with Signals() as signals:
+        if is_disabled():
+            work.note(DISABLED)
+            return work.ran(signals.run(program, command, os.environ))
+        with work.troubles():
+            work.locate()
+        with work.troubles():
+            work.pull(signals, seconds)
+        with work.troubles():
+            work.look()
+        publisher = work.publisher(settle) if publish else None
+        publishing = Work(publisher.work, "tccache-publish") if publisher else None
+        started = time.monotonic()
+        ended = signals.run(program, command, work.environ())
+        lasted = time.monotonic() - started
+        if publisher and publishing:
+            publisher.finish()
+            if not signals.wait_unless_ended(publishing, patience):
+                work.note(
+                    "the publication was not finished: what was added may not be in the store"
+                )
+        return work.ran(ended, publisher.published if publisher else (), lasted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pulled:
+    """What a pull brought: bundles by address, keys of the units, and what there is to say."""
+
+    bundles: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+    transfer: Transfer = Transfer()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Run:
+    """One run under way; each step leaves what it found, also when a later one fails."""
+
+    name: str
+    store: StoreLike | None
+    trust: str | None
+    progress: Progress
+    warn: Callable[[str], None]
+    environment: Components = field(default_factory=Components)
+    live: Live | None = None
+    pulled: _Pulled = field(default_factory=_Pulled)
+    start: Start | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Tells the user, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.warn(text)
+
+    @contextmanager
+    def troubles(self) -> Iterator[None]:
+        """Whatever goes wrong within is a note: the program must start."""
+        try:
+            yield
+        except TccacheError as error:
+            self.note(str(error))
+        except Exception as error:
+            self.note(f"internal error, please report it: {type(error).__name__}: {error}")
+
+    def check_store(self) -> None:
+        """Raises for a store that the caller named wrongly; one that fails is met again later."""
+        try:
+            chosen_store(self.store, self.trust)
+        except (UsageError, UntrustedError):
+            raise
+        except TccacheError as error:
+            self.note(str(error))
+
+    def locate(self) -> None:
+        """Finds the live directory."""
+        for variable, off in _SWITCHES.items():
+            if os.environ.get(variable) == off:
+                self.note(f"{variable}={off} is set, so the compiler uses no cache of that kind")
+        self.environment = read_environment()
+        self.live = current(self.environment.digest)
+        for text in self.live.notes:
+            self.note(text)
+
+    def pull(self, signals: Signals, seconds: float) -> None:
+        """Brings the bundles; nothing enters the live directory after that time, or a signal."""
+        if self.live is None:
+            return
+        live, deadline = self.live, Deadline(seconds)
+        work = Work(lambda: _pull(self, live, deadline), "tccache-pull")
+        try:
+            in_time = signals.wait_for(work, seconds)
+        except BaseException:
+            deadline.close()
+            raise
+        if not in_time and deadline.close():
+            deadline.check()
+        while not signals.wait_for(work, 1.0):
+            pass
+        self.pulled = work.result()
+        for text in self.pulled.notes:
+            self.note(text)
+
+    def look(self) -> None:
+        """Sees what lies in the live directory before the program does."""
+        if self.live is None:
+            return
+        self.progress("look into the live directory")
+        folders = live_folders(self.live)
+        found = scan(folders)
+        watched = watch(found.units, [folder for _, folder in folders])
+        self.start = Start(self.live, self.environment, found, watched, self.pulled.keys)
+
+    def environ(self) -> Mapping[str, str]:
+        """The program's environment: this process's, and the way to the live directory."""
+        if self.live is None:
+            return os.environ
+        return {
+            **os.environ,
+            INDUCTOR: str(self.live.folder("inductor")),
+            TRITON: str(self.live.folder("triton")),
+        }
+
+    def publisher(self, settle: float) -> Publisher | None:
+        """Publishes beside the program; None where there is nowhere to look."""
+        if self.start is None:
+            return None
+        return Publisher(self.name, self.store, self.trust, self.start, settle, self.note)
+
+    def ran(self, ended: Ended, published: Sequence[Publication] = (), seconds: float = 0.0) -> Ran:
+        """What there is to tell at the end."""
+        in_place, own, used, own_used, added = 0, 0, None, None, 0
+        if self.start is not None:
+            with self.troubles():
+                keys = {unit.key for unit in self.start.scan.units}
+                pulled, others = keys & self.start.pulled, keys - self.start.pulled
+                in_place, own = len(pulled), len(others)
+                read = self.start.watch.used()
+                if read is not None:
+                    used, own_used = len(read & pulled), len(read & others)
+                added = len(additions(self.start.scan, scan(live_folders(self.start.live))))
+        return Ran(
+            name=self.name,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            live=str(self.live.root) if self.live else None,
+            bundles=self.pulled.bundles,
+            transfer=self.pulled.transfer,
+            in_place=in_place,
+            used=used,
+            own=own,
+            own_used=own_used,
+            added=added,
+            published=tuple(published),
+            seconds=seconds,
+            notes=tuple(self.notes),
+        )
+
+
+def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
+    run.progress(f"look for bundles of {run.name}")
+    repository = open_repository(run.store, run.trust)
+
+    def attempt() -> _Pulled:
+        deadline.check()
+        chosen = select(repository, run.name)
+        found = holdings(repository, chosen.bundles, foreign=False)
+        sections = TIERS["directories"]
+        units = {key: unit for key, unit in found.units.items() if unit.section in sections}
+        refused = tuple(item.reason for item in found.refused)
+        if not units:
+            return _Pulled(notes=(*refused, *_left_out(found.left_out)))
+        transfer = seed(
+            repository,
+            found,
+            live.places,
+            wanted=lambda unit: unit.section in sections,
+            progress=run.progress,
+            deadline=deadline,
+        )
+        remember(live.places, chosen, found, transfer)
+        addresses = {str(reading.address) for reading in found.readings if reading.segments}
+        return _Pulled(
+            tuple(sorted(addresses)),
+            frozenset(units),
+            transfer,
+            (*refused, *_left_out(transfer.left_out)),
+        )
+
+    return again_if_moved(attempt)
+
+
+def _left_out(texts: Sequence[str]) -> Iterator[str]:
+    return (f"left out, {text}" for text in texts)
