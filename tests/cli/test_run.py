@@ -1,0 +1,524 @@
+"""`tccache run` around programs that know nothing of it: streams, signals, ends, and trouble."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+Command = Callable[..., Any]
+Start = Callable[..., Any]
+
+ADD = 'mkdir -p "$TORCHINDUCTOR_CACHE_DIR/ab"; echo kernel > "$TORCHINDUCTOR_CACHE_DIR/ab/cnew.py"'
+USE = 'cat "$TORCHINDUCTOR_CACHE_DIR"/ab/*.py'
+TOLD = "tccache run: m: "
+
+# Prints the name of each signal it gets, and ends with the code 5 after SIGUSR2.
+LISTENER = """
+import os, signal
+names = "SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGWINCH SIGCONT SIGTSTP".split()
+def got(number, _):
+    os.write(1, signal.Signals(number).name.encode() + b"\\n")
+    if number == signal.SIGUSR2:
+        raise SystemExit(5)
+for name in names:
+    signal.signal(getattr(signal, name), got)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+def until(holds: Callable[[], Any], seconds: float = 60) -> Any:
+    """What a condition gives once it is true; fails after that time."""
+    end = time.monotonic() + seconds
+    waiting = threading.Event()
+    while not (found := holds()):
+        assert time.monotonic() < end, "it never came"
+        waiting.wait(0.02)
+    return found
+
+
+def objects(store: Path) -> set[str]:
+    return {str(path.relative_to(store)) for path in store.rglob("*") if path.is_file()}
+
+
+def told(ran: Any) -> Any:
+    """The JSON object, which is the last line on stderr."""
+    return json.loads(ran.err.splitlines()[-1])
+
+
+class Bucket(ThreadingHTTPServer):
+    """An S3 that holds nothing. `on` says which requests to hold up for ever: GET, or PUT of packs;
+    with `denied` every PUT is forbidden."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, on: str = "", *, denied: bool = False) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.on, self.denied, self.stuck = on, denied, threading.Event()
+        self.url = f"s3://bucket/p?endpoint=http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Bucket:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Bucket
+
+    def do_GET(self) -> None:
+        if self.server.on == "GET":
+            self._hang()
+        elif "list-type" in self.path:
+            listed = "<Name>bucket</Name><IsTruncated>false</IsTruncated>"
+            self._answer(200, f"<ListBucketResult>{listed}</ListBucketResult>")
+        else:
+            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.denied:
+            self._answer(403, "<Error><Code>AccessDenied</Code></Error>")
+        elif self.server.on == "PUT" and ".tar.zst" in self.path:
+            self._hang()
+        else:
+            self._answer(200, "")
+
+    def _hang(self) -> None:
+        self.server.stuck.set()
+        self.connection.recv(1)  # until the client is gone
+        self.close_connection = True
+
+    def _answer(self, status: int, body: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"e"')
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
+)
+def test_the_exit_code_is_the_programs(tccache: Command, script: str, code: int) -> None:
+    """128 and the number of the signal if it died of one, as a shell tells it."""
+    ran = tccache("run", "m", "--store", "s", "--", "sh", "-c", script)
+    assert (ran.code, ran.out, ran.err) == (code, "", f"{TOLD}nothing brought, 0 added\n")
+    assert not Path("s").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [("no-such-program", 127, "command not found"), ("./plain", 126, "no program"), (".", 126, "")],
+)
+def test_a_program_that_cannot_be_run(tccache: Command, program: str, code: int, said: str) -> None:
+    """A shell's exit codes, and one sentence; nothing was pulled for it."""
+    Path("plain").write_text("exit 0")
+    ran = tccache("run", "m", "--store", "s", "--", program)
+    assert ran.code == code
+    assert ran.is_one_error
+    assert said in ran.err
+    assert not Path("home").exists()
+
+
+def test_a_file_that_the_kernel_refuses(tccache: Command) -> None:
+    """An executable file of no known format is 126 too, as for `env`."""
+    Path("odd").write_bytes(b"\x00\x01")
+    Path("odd").chmod(0o755)
+    ran = tccache("run", "m", "--store", "s", "--", "./odd")
+    assert (ran.code, "Exec format error" in ran.err) == (126, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (["m", "--store", "s"], 2),
+        (["m", "--", "touch", "ran"], 2),
+        (["no/name", "--store", "s", "--", "touch", "ran"], 2),
+        (["0" * 64, "--store", "s", "--", "touch", "ran"], 2),
+        (["m", "--store", "s3:/almost", "--", "touch", "ran"], 2),
+        (["m", "--store", "s", "--deadline", "-1", "--", "touch", "ran"], 2),
+        (["m", "--store", "s", "--no-such-flag", "--", "touch", "ran"], 2),
+        (["m", "--store", "s3://bucket/p", "--", "touch", "ran"], 4),
+    ],
+)
+def test_wrong_usage_is_an_error_before_the_program(
+    tccache: Command, line: list[str], code: int
+) -> None:
+    """What its user must mend is told at once, and nothing was started."""
+    ran = tccache("run", *line)
+    assert ran.code == code
+    assert ran.is_one_error
+    assert not Path("ran").exists()
+
+
+def test_everything_after_the_dashes_is_the_programs(child: Command) -> None:
+    """Its flags too, though they read as flags of this command, and further dashes."""
+    given = ("--store", "x", "--", "--help", "-q")
+    ran = child("run", "m", "--store", "s", "--", "echo", *given)
+    assert (ran.code, ran.out) == (0, " ".join(given) + "\n")
+
+
+def test_streams_are_the_programs(child: Command) -> None:
+    """Two megabytes go through stdin and stdout unchanged; stderr ends with what happened."""
+    text = "x" * 99 + "\n"
+    Path("input").write_text(text * 20_000)
+    with open("input") as given:
+        line = ("run", "m", "--store", "s", "--", "sh", "-c", "cat; echo mine >&2")
+        ran = child(*line, stdin=given)
+    assert ran.out == text * 20_000
+    assert ran.err == f"mine\n{TOLD}nothing brought, 0 added\n"
+
+
+def test_what_is_added_comes_back_elsewhere(tccache: Command) -> None:
+    """Published here; in place, used and nothing to add there. Nothing is written twice."""
+    line = ("run", "m", "--store", "s", "--", "sh", "-c")
+    first = tccache(*line, ADD)
+    assert first.err.startswith(f"{TOLD}nothing brought, 1 added; published 1 unit in segment ")
+    before = objects(Path("s"))
+    for home in ("home", "elsewhere"):
+        again = tccache(*line, USE, TCCACHE_HOME=str(Path(home).absolute()))
+        assert again.err == f"{TOLD}1 unit in place, 1 used, 0 added; nothing was missing\n"
+    unused = tccache(*line, "exit 0")
+    assert unused.err == f"{TOLD}1 unit in place, 0 used, 0 added\n"
+    inert = tccache(*line, ADD.replace("cnew", "cother"))
+    assert inert.err.startswith(f"{TOLD}1 unit in place, 0 used, 1 added; inert: nothing of it was")
+    assert objects(Path("s")) >= before
+    assert len(objects(Path("s"))) == len(before) + 2
+
+
+def test_the_report_as_json(tccache: Command) -> None:
+    """One object, the same in the file and on stderr; its fields are only added."""
+    line = ("run", "m", "--store", "s", "--report", "r.json", "--json", "--", "sh", "-c")
+    ran = tccache(*line, f"{ADD}; exit 3")
+    object_ = told(ran)
+    assert json.loads(Path("r.json").read_text()) == object_
+    assert ran.out == ""
+    assert object_["schema"] == "tccache.run/1"
+    assert object_.keys() >= {
+        *("name", "exit_code", "signal", "seconds", "live", "bundles", "packs", "bytes", "seeded"),
+        *("kept", "left_out", "pull_s", "seed_s", "in_place", "used", "own", "own_used", "added"),
+        *("inert", "published", "notes"),
+    }
+    assert (object_["exit_code"], object_["signal"], object_["added"]) == (3, None, 1)
+    assert [item["added"] for item in object_["published"]] == [1]
+    killed = told(tccache(*line, "kill -9 $$"))
+    assert (killed["exit_code"], killed["signal"], killed["in_place"]) == (137, 9, 1)
+
+
+def test_a_report_that_cannot_be_written(tccache: Command) -> None:
+    """Is a warning: the exit code stays the program's."""
+    ran = tccache("run", "m", "--store", "s", "--report", "no/r", "--", "sh", "-c", "exit 3")
+    assert (ran.code, ran.err.startswith("tccache run: warning: cannot write no/r")) == (3, True)
+
+
+def test_quiet_says_nothing(tccache: Command) -> None:
+    """Where all goes well."""
+    ran = tccache("run", "m", "--store", "s", "-q", "--", "sh", "-c", ADD)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_no_publish_writes_nothing(tccache: Command) -> None:
+    """What was added is told all the same, and stays on this machine, to be used and published."""
+    line = ("run", "m", "--store", "s")
+    ran = tccache(*line, "--no-publish", "--", "sh", "-c", ADD)
+    assert ran.err == f"{TOLD}nothing brought, 1 added\n"
+    assert not Path("s").exists()
+    later = tccache(*line, "--", "sh", "-c", USE)
+    assert f"{TOLD}nothing brought, 1 of this machine's own, 1 used, 0 added" in later.err
+    assert "; published 1 unit in segment " in later.err
+
+
+def test_what_another_program_left_is_not_published(tccache: Command) -> None:
+    """Only what this one used or added: the live directory is shared by all models."""
+    tccache("run", "other", "--store", "s", "--no-publish", "--", "sh", "-c", ADD)
+    ran = tccache("run", "m", "--store", "s", "--", "true")
+    assert ran.err == f"{TOLD}nothing brought, 1 of this machine's own, 0 used, 0 added\n"
+    assert not Path("s").exists()
+
+
+def test_disabled_is_just_the_program(tccache: Command) -> None:
+    """No store is needed and nothing is made; the exit code is the program's."""
+    script = '[ -z "$TORCHINDUCTOR_CACHE_DIR" ] && exit 9'
+    ran = tccache("run", "m", "--", "sh", "-c", script, TCCACHE_DISABLE="1")
+    assert ran.code == 9
+    assert ran.err == "tccache run: warning: TCCACHE_DISABLE is set: nothing was done\n"
+    assert not Path("home").exists()
+
+
+def test_directories_of_the_user_are_used(tccache: Command) -> None:
+    """The variables lead the program to the live directory in effect, the user's own if set."""
+    script = 'echo "$TORCHINDUCTOR_CACHE_DIR $TRITON_CACHE_DIR" > said'
+    line = ("run", "m", "--store", "s", "--", "sh", "-c", script)
+    tccache(*line)
+    (live,) = Path("home/live").absolute().iterdir()
+    assert Path("said").read_text() == f"{live}/inductor {live}/triton\n"
+    tccache(*line, TORCHINDUCTOR_CACHE_DIR="/tmp/mine", TRITON_CACHE_DIR="/tmp/ours")
+    assert Path("said").read_text() == "/tmp/mine /tmp/ours\n"
+
+
+def test_a_cache_that_is_switched_off_is_named(tccache: Command) -> None:
+    """The reason why nothing will be used, before the program starts; the variable stays."""
+    script = 'exit "$TORCHINDUCTOR_FX_GRAPH_CACHE"5'
+    line = ("run", "m", "--store", "s", "--", "sh", "-c", script)
+    ran = tccache(*line, TORCHINDUCTOR_FX_GRAPH_CACHE="0")
+    assert ran.code == 5
+    assert "warning: TORCHINDUCTOR_FX_GRAPH_CACHE=0 is set" in ran.err
+
+
+def _closed_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"s3://bucket/p?endpoint=http://127.0.0.1:{found.getsockname()[1]}"
+
+
+def test_a_store_that_cannot_be_reached(tccache: Command) -> None:
+    """A warning each for what failed, and the program runs with its own caches."""
+    line = ("run", "m", "--store", _closed_port(), "--trust", "store", "--", "sh", "-c")
+    ran = tccache(*line, f"{ADD}; exit 4")
+    assert ran.code == 4
+    first, second, last = ran.err.splitlines()
+    assert first.startswith("tccache run: warning: ")
+    assert second.startswith("tccache run: warning: nothing was published: ")
+    assert last == f"{TOLD}nothing brought, 1 added"
+
+
+def test_a_store_that_may_only_be_read(tccache: Command) -> None:
+    """Nothing is published, and that is a warning."""
+    with Bucket(denied=True) as bucket:
+        line = ("run", "m", "--store", bucket.url, "--trust", "store", "--", "sh", "-c")
+        ran = tccache(*line, f"{ADD}; exit 4")
+    assert ran.code == 4
+    warning, last = ran.err.splitlines()
+    assert warning.startswith("tccache run: warning: nothing was published: ")
+    assert last == f"{TOLD}nothing brought, 1 added"
+
+
+def test_a_store_that_goes_away_meanwhile(tccache: Command) -> None:
+    """The end is the program's."""
+    line = ("run", "m", "--store", "s", "--", "sh", "-c")
+    tccache(*line, ADD)
+    ran = tccache(*line, "rm -rf s; exit 6")
+    assert (ran.code, ran.err) == (6, f"{TOLD}1 unit in place, 0 used, 0 added\n")
+
+
+def test_a_damaged_bundle(tccache: Command) -> None:
+    """Is named and not used; the program runs."""
+    line = ("run", "m", "--store", "s", "--", "sh", "-c")
+    tccache(*line, ADD)
+    (pack,) = Path("s").rglob("*.tar.zst")
+    pack.write_bytes(b"garbage")
+    ran = tccache(*line, "exit 6", TCCACHE_HOME=str(Path("elsewhere").absolute()))
+    assert ran.code == 6
+    assert "does not have the size and digest" in ran.err
+
+
+def test_no_place_for_a_live_directory(tccache: Command) -> None:
+    """The program runs as if this command were not there."""
+    Path("file").touch()
+    ran = tccache(
+        *("run", "m", "--store", "s", "--", "sh", "-c", "exit 6"),
+        TORCHINDUCTOR_CACHE_DIR=str(Path("file/cache").absolute()),
+    )
+    assert ran.code == 6
+    assert "warning: " in ran.err
+
+
+def test_a_store_that_never_answers(tccache: Command) -> None:
+    """The program starts when the deadline is over, and the end waits no longer than told."""
+    with Bucket("GET") as bucket:
+        ran = tccache(
+            *("run", "m", "--store", bucket.url, "--trust", "store", "--deadline", "0.2"),
+            *("--patience", "0.2", "--", "sh", "-c", f"{ADD}; exit 8"),
+        )
+    assert ran.code == 8
+    deadline, patience, last = ran.err.splitlines()
+    assert "deadline of 0.2 s passed" in deadline
+    assert "the publication was not finished" in patience
+    assert last == f"{TOLD}nothing brought, 1 added"
+
+
+def test_published_while_it_runs(start: Start) -> None:
+    """A server that is killed in the end has published long before."""
+    line = ("run", "m", "--store", "s", "--settle", "0.1", "--", "sh", "-c")
+    with start(*line, f"{ADD}; echo $$; read line", stdin=subprocess.PIPE) as process:
+        server = int(process.stdout.readline())
+        until(lambda: [*Path("s").rglob("bundles/**/*.json")])
+        os.kill(server, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 137
+    assert "1 added; published 1 unit in segment " in err
+    assert len([*Path("s").rglob("*.tar.zst")]) == 1
+
+
+def test_signals_are_passed_on(start: Start) -> None:
+    """Each that a program may ask for, once; and the exit code is what it makes of them."""
+    others = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
+    with start(*line) as process:
+        assert process.stdout.readline() == "ready\n"
+        for number in (*others, signal.SIGWINCH, signal.SIGCONT, signal.SIGUSR2):
+            process.send_signal(number)
+            assert process.stdout.readline() == f"{number.name}\n"
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (5, "")
+
+
+def test_stopped_and_continued_with_its_program(start: Start) -> None:
+    """SIGTSTP stops both, as a shell's job control needs it."""
+    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
+    # A group whose parent is elsewhere in the session: the kernel stops no orphaned group.
+    with start(*line, first="import os\nos.setpgid(0, 0)") as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTSTP)
+        assert process.stdout.readline() == "SIGTSTP\n"
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "SIGCONT\n"
+        process.send_signal(signal.SIGUSR2)
+        process.communicate(timeout=60)
+    assert process.returncode == 5
+
+
+def test_ignored_signals_stay_ignored(start: Start) -> None:
+    """As under nohup; and the program has the default for what Python ignores in itself."""
+    nohup = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    line = ("run", "m", "--store", "s", "--", "sed", "-n", "/^Sig[BI]/p", "/proc/self/status")
+    with start(*line, first=nohup) as process:
+        out, _ = process.communicate(timeout=60)
+    masks = dict(re.findall(r"(Sig\w+):\s*([0-9a-f]+)", out))
+    assert int(masks["SigBlk"], 16) == 0
+    assert int(masks["SigIgn"], 16) & (1 << (signal.SIGHUP - 1) | 1 << (signal.SIGPIPE - 1)) == 1
+
+
+def test_ctrl_c_on_a_terminal_comes_once(start: Start) -> None:
+    """The terminal tells the whole group, so nothing is passed on; this process outlives it."""
+    terminal, slave = pty.openpty()
+    own = "import os, fcntl, termios\nos.setsid()\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
+    with start(*line, first=own, stdin=slave, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout.readline() == "ready\n"
+        os.write(terminal, b"\x03")
+        assert process.stdout.readline() == "SIGINT\n"
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "SIGUSR1\n"
+        os.write(terminal, b"\x1c")
+        assert process.stdout.readline() == "SIGQUIT\n"
+        process.send_signal(signal.SIGUSR2)
+        out, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    os.close(slave)
+    assert (process.returncode, out) == (5, "SIGUSR2\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_program(start: Start, store: Path, number: int) -> None:
+    """Ends the command while it pulls; the program is not started, no temporary file stays."""
+    records = next(_live()) / ".tccache"
+    records.mkdir(parents=True)
+    line = ("run", "m", "--store", store, "--verbose", "--", "touch", "ran")
+    with FileLock(records / "lock"), start(*line) as process:
+        assert process.stderr.readline() == "tccache run: look for bundles of m\n"
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (128 + number, "")
+    assert not Path("ran").exists()
+    assert not os.listdir("tmp")
+
+
+def _live() -> Iterator[Path]:
+    from cachesvc import read_environment
+
+    yield Path("home").absolute() / "live" / read_environment().digest[:16]
+
+
+def test_a_signal_ends_the_publication(start: Start) -> None:
+    """The program has ended: its exit code stands, nothing waits for the store."""
+    with Bucket("PUT") as bucket:
+        line = ("run", "m", "--store", bucket.url, "--trust", "store", "--", "sh", "-c")
+        with start(*line, f"{ADD}; exit 3") as process:
+            assert bucket.stuck.wait(60)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert "the publication was not finished" in err
+    assert not os.listdir("tmp")
+
+
+ORPHANS = """
+import os, signal, sys
+def stat(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read()
+    except OSError:
+        return ""
+reading, writing = os.pipe()
+if os.fork() == 0:
+    orphan = os.fork()
+    if orphan == 0:
+        signal.pause()
+    os.write(writing, str(orphan).encode())
+    os._exit(0)
+orphan = int(os.read(reading, 99))
+os.wait()
+assert stat(orphan).split()[3] == "1", stat(orphan)
+os.kill(orphan, signal.SIGKILL)
+while stat(orphan):
+    os.sched_yield()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+os.kill(1, signal.SIGTERM)
+while True:
+    signal.pause()
+"""
+
+
+def test_as_the_first_process_of_a_container(start: Start) -> None:
+    """Orphans are reaped, and a signal to process 1 reaches the program."""
+    inside = ("unshare", "--pid", "--fork", "--mount-proc")
+    if subprocess.run([*inside, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this user may not make a process namespace")
+    entry = "from tccache.main import entry\nentry()"
+    done = subprocess.run(
+        [
+            *(*inside, sys.executable, "-c", entry, "run", "m", "--store", "s", "--"),
+            *(sys.executable, "-c", ORPHANS),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (5, f"{TOLD}nothing brought, 0 added\n")
+
+
+def test_no_torch_is_imported(child: Command) -> None:
+    """It starts in a blink: nothing that takes seconds to import is."""
+    first = (
+        "import atexit, sys\natexit.register(lambda: print("
+        "[n for n in ('torch', 'triton', 'boto3') if n in sys.modules]))"
+    )
+    assert child("run", "m", "--store", "s", "--", "true", first=first).out == "[]\n"
