@@ -28,6 +28,11 @@ def code_digest(function: object) -> str:
     return digest_json(codes)[:16] if codes else UNREADABLE
 
 
+def own_code_digest(code: types.CodeType) -> str:
+    """The same of one code object and those nested in it."""
+    return digest_json(_facts(code))[:16]
+
+
 def _codes(function: object) -> Iterator[types.CodeType]:
     for _ in range(_MAX_LAYERS):
         code = getattr(function, "__code__", None)

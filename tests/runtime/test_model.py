@@ -143,32 +143,44 @@ def share(model: Net) -> None:
     model.blocks[1] = model.blocks[0]
 
 
-DIFFERENCES: dict[str, tuple[Callable[[Net], None], str]] = {
-    "plain attribute": (change("dropout", 0.2), "attributes ."),
-    "attribute of another type": (change("dropout", "0.1"), "attributes ."),
-    "new attribute that looks like torch's": (change("_load_balance", 1), "attributes ."),
-    "config constant": (change("config.eps", 1e-6), "attributes ."),
-    "deep in a config": (change("config.rope.scaling", {"factor": 4.0}), "attributes ."),
-    "shape": (double_head, "parameters"),
-    "dtype": (half_head, "parameters"),
-    "stride": (transpose_head, "parameters"),
-    "frozen": (lambda m: m.head.requires_grad_(False), "parameters"),
-    "tied": (untie, "parameters"),
-    "buffer": (change("mask", torch.zeros(5)), "buffers"),
-    "eval": (lambda m: m.eval(), "training"),
-    "eval of a part": (lambda m: m.blocks[0].eval(), "training"),
-    "hook": (hook, "hooks blocks.1"),
-    "own forward": (own_forward, "forward ."),
-    "another class inside": (swap, "modules"),
-    "one module twice": (share, "modules"),
+DIFFERENCES: dict[str, tuple[Callable[[Net], None], set[str]]] = {
+    "plain attribute": (change("dropout", 0.2), {"attribute dropout"}),
+    "attribute of another type": (change("dropout", "0.1"), {"attribute dropout"}),
+    "new attribute": (change("_load_balance", 1), {"attribute _load_balance"}),
+    "config constant": (change("config.eps", 1e-6), {"config.eps"}),
+    "deep in a config": (change("config.rope.scaling", {"factor": 4.0}), {"config.rope.scaling"}),
+    "shape": (double_head, {"parameter head.weight", "attribute head.out_features"}),
+    "dtype": (half_head, {"parameter head.weight"}),
+    "stride": (transpose_head, {"parameter head.weight"}),
+    "frozen": (lambda m: m.head.requires_grad_(False), {"parameter head.weight"}),
+    "tied": (untie, {"parameter head.weight"}),
+    "buffer": (change("mask", torch.zeros(5)), {"buffer mask"}),
+    "eval": (lambda m: m.eval(), {"training"}),
+    "eval of a part": (lambda m: m.blocks[0].eval(), {"training"}),
+    "hook": (hook, {"hooks blocks.1"}),
+    "own forward": (own_forward, {"forward ."}),
+}
+STRUCTURES: dict[str, tuple[Callable[[Net], None], str]] = {
+    "another class inside": (swap, "module blocks.0"),
+    "one module twice": (share, "module blocks"),
     "__class__ replaced": (change("__class__", Edited), "class"),
 }
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_what_a_graph_can_bake_in_counts(name: str) -> None:
-    """The digest differs, and a component says where."""
-    apply, component = DIFFERENCES[name]
+    """The digest differs, and the components that do name what was changed and nothing else."""
+    apply, components = DIFFERENCES[name]
+    changed = net()
+    apply(changed)
+    differences = model_components(net()).diff(model_components(changed))
+    assert {item.component for item in differences} == components
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_the_structure_counts(name: str) -> None:
+    """Another class or another tree has other parts, and one component says where it starts."""
+    apply, component = STRUCTURES[name]
     changed = net()
     apply(changed)
     differences = model_components(net()).diff(model_components(changed))
