@@ -22,7 +22,7 @@ class Beside:
         self._trouble: str | None = None
         self._thread = threading.Thread(target=self._run, name="tccache-publish", daemon=True)
         self._thread.start()
-        atexit.register(self.wait, EXIT_PATIENCE_S)
+        atexit.register(self._last_wait)
 
     def _run(self) -> None:
         try:
@@ -32,7 +32,10 @@ class Beside:
         except Exception as error:  # serving goes on, whatever this library gets wrong
             self._trouble = f"internal error, please report it: {type(error).__name__}: {error}"
         finally:
-            atexit.unregister(self.wait)
+            atexit.unregister(self._last_wait)
+
+    def _last_wait(self) -> None:
+        self.wait(EXIT_PATIENCE_S)
 
     @property
     def pushed(self) -> Pushed | None:

@@ -1,0 +1,76 @@
+"""The deadline of a start: the caller goes on, and nothing enters the live directory after it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cachesvc.start.deadline import Deadline, DeadlinePassed, within
+
+
+def test_without_a_limit_the_work_runs_right_here() -> None:
+    """In the caller's own thread."""
+    assert within(None, lambda _: threading.current_thread()) is threading.current_thread()
+
+
+def test_work_in_time() -> None:
+    """Its result is the caller's, and so is what it raises."""
+    assert within(60, lambda _: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        within(60, lambda _: 1 // 0)
+
+
+def test_work_that_takes_too_long_is_left_behind() -> None:
+    """The caller goes on with the reason; the work learns of it at its next step, and cannot
+    commit any more."""
+    gone, told = threading.Event(), []
+    ended = threading.Event()
+
+    def work(deadline: Deadline) -> None:
+        gone.wait(60)
+        for step in (deadline.check, lambda: deadline.commit().__enter__()):
+            try:
+                step()
+            except DeadlinePassed as error:
+                told.append(str(error))
+        ended.set()
+
+    with pytest.raises(DeadlinePassed, match=r"the deadline of 0\.01 s passed"):
+        within(0.01, work)
+    gone.set()
+    assert ended.wait(60)
+    assert len(told) == 2
+
+
+def test_a_commit_that_has_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes: half a commit would be worse than a late one."""
+    begun, go = threading.Event(), threading.Event()
+    join = threading.Thread.join
+
+    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+        if timeout is None:  # the caller has seen that the time is up, and waits all the same
+            go.set()
+        else:
+            begun.wait(60)
+        join(thread, timeout)
+
+    def work(deadline: Deadline) -> str:
+        with deadline.commit():
+            begun.set()
+            go.wait(60)
+            return "whole"
+
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    assert within(0.01, work) == "whole"
+
+
+def test_closing_and_committing_exclude_each_other() -> None:
+    """Whoever is first wins."""
+    early, late = Deadline(1), Deadline(1)
+    assert early.close()
+    with pytest.raises(DeadlinePassed), early.commit():
+        pass
+    with late.commit():
+        assert not late.close()
+    late.check()
