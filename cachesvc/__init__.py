@@ -15,6 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cachesvc.core.built import Built as Built
+    from cachesvc.core.built import BuiltCall as BuiltCall
     from cachesvc.core.components import Components as Components
     from cachesvc.core.components import Difference as Difference
     from cachesvc.core.errors import AccessDenied as AccessDenied
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from cachesvc.core.report import Verdict as Verdict
     from cachesvc.local.host import read_environment as read_environment
     from cachesvc.runtime.workloads import Workload as Workload
+    from cachesvc.start.build import build as build
     from cachesvc.start.explain import compare as compare
     from cachesvc.start.explain import explain as explain
     from cachesvc.start.inspect import Detail as Detail
@@ -49,15 +52,16 @@ if TYPE_CHECKING:
     from cachesvc.start.lookup import Found as Found
     from cachesvc.start.lookup import lookup as lookup
     from cachesvc.start.measure import demo as demo
+    from cachesvc.start.publishing import Pushed as Pushed
     from cachesvc.start.pull import Pulled as Pulled
     from cachesvc.start.pull import pull as pull
-    from cachesvc.start.publishing import Pushed as Pushed
     from cachesvc.start.push import push as push
     from cachesvc.start.run import Ran as Ran
     from cachesvc.start.run import run as run
     from cachesvc.start.warm_start import warm_start as warm_start
 
 _PLACES = {
+    "core.built": ("Built", "BuiltCall"),
     "core.components": ("Components", "Difference"),
     "core.errors": (
         "AccessDenied",
@@ -74,6 +78,7 @@ _PLACES = {
     "core.report": ("Counts", "Report", "Transfer", "Verdict"),
     "local.host": ("read_environment",),
     "runtime.workloads": ("Workload",),
+    "start.build": ("build",),
     "start.explain": ("compare", "explain"),
     "start.inspect": (
         "Detail",

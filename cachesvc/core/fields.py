@@ -120,7 +120,7 @@ class Fields:
 
     def integer(self, name: str) -> int:
         value = self._take(name, int, 0)
-        if isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
+        if not _is_size(value):
             self.issues.add(self.at(name), f"{shown(value)} is not a size from 0 to 2^63-1")
             return 0
         return value
@@ -163,6 +163,19 @@ class Fields:
             for index, value in enumerate(self._take(name, list, []))
         )
 
+    def optional_each(self, name: str, parse: Callable[[Fields], T]) -> tuple[T, ...]:
+        """The same; none where the list is absent."""
+        return () if self._absent(name) else self.each(name, parse)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list of sizes."""
+        values = self._take(name, list, [])
+        for index, value in enumerate(values):
+            if not _is_size(value):
+                what = f"{shown(value)} is not a size from 0 to 2^63-1"
+                self.issues.add(f"{self.at(name)}[{index}]", what)
+        return tuple(value for value in values if _is_size(value))
+
     def child(self, name: str) -> Fields:
         return Fields(self._take(name, dict, {}), self.at(name), self.issues)
 
@@ -193,6 +206,10 @@ class Fields:
             return value
         self.issues.add(self.at(name), "is missing" if value is _MISSING else "is of a wrong kind")
         return default
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_INTEGER
 
 
 def _is_deep(value: Any) -> bool:

@@ -26,7 +26,7 @@ from cachesvc.core.fields import (
     with_extra,
 )
 from cachesvc.core.paths import belongs, folders_of, path_issue
-from cachesvc.core.report import Verdict
+from cachesvc.core.proof import Proof
 from cachesvc.core.requirement import Requirement
 
 FORMAT = 1
@@ -40,7 +40,6 @@ _NONCE = re.compile(r"[0-9a-f]{32}")
 _MODEL = re.compile(rf"{ANY_MODEL}|{DIGEST.pattern}")
 _KIND = re.compile(r"[a-z0-9_-]{1,32}")
 _VALUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_VERDICT = re.compile("|".join(verdict.value for verdict in Verdict))
 _ENTRY_FIELDS = {"path", "size", "sha256"}
 
 
@@ -135,26 +134,6 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """What was measured when the bundle was made; seconds of the first call, None if not known."""
-
-    cold_s: float | None = None
-    warm_s: float | None = None
-    verdict: Verdict | None = None
-    verified: tuple[str, ...] = ()
-    extra: Extra = ()
-
-    def to_json(self) -> dict[str, Any]:
-        known = {
-            "cold_s": self.cold_s,
-            "warm_s": self.warm_s,
-            "verdict": self.verdict and self.verdict.value,
-            "verified": list(self.verified),
-        }
-        return with_extra(known, self.extra)
-
-
-@dataclass(frozen=True, slots=True)
 class Manifest:
     """One segment's description. `model` is empty where the address says `any`."""
 
@@ -239,7 +218,7 @@ def _read(fields: Fields) -> Manifest | None:
         "pack": _pack(fields.child("pack"), units),
         "supersedes": fields.texts("supersedes", DIGEST),
         "coverage": fields.texts("coverage"),
-        "proof": _proof(fields.optional_child("proof")),
+        "proof": Proof.read(proof) if (proof := fields.optional_child("proof")) else None,
         "tags": fields.texts("tags"),
         "extra": fields.rest(),
     }
@@ -370,19 +349,6 @@ def _placement_issue(path: str, unit: str, seen: set[str]) -> str | None:
     if path in seen:
         return "appears twice"
     return None if belongs(path, unit) else f"is not in its unit {shown(unit)}"
-
-
-def _proof(fields: Fields | None) -> Proof | None:
-    if fields is None:
-        return None
-    verdict = fields.optional_text("verdict", _VERDICT)
-    return Proof(
-        cold_s=fields.optional_number("cold_s"),
-        warm_s=fields.optional_number("warm_s"),
-        verdict=Verdict(verdict) if verdict in {item.value for item in Verdict} else None,
-        verified=fields.texts("verified"),
-        extra=fields.rest(),
-    )
 
 
 def resolve(unit: Unit, segment: str) -> Unit:

@@ -19,8 +19,10 @@ from cachesvc.core.components import Components
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.fields import Extra
-from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Proof, Unit
+from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit
 from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge
+from cachesvc.core.proof import Proof
+from cachesvc.core.proof import carried as carried_proof
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository.listing import MANIFEST, PACK, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
@@ -227,7 +229,7 @@ def _manifest(
         producer=facts.producer,
         supersedes=tuple(sorted(older)),
         coverage=tuple(sorted({*facts.coverage, *covered})),
-        proof=facts.proof or (proofs[-1] if proofs else None),
+        proof=carried_proof(facts.proof, proofs),
         tags=tuple(sorted({*facts.tags, *tags})),
         extra=_extra(absorbed),
     )

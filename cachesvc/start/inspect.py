@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cachesvc.core.errors import BundleNotFound, IntegrityError
-from cachesvc.core.manifest import Manifest, Proof, Unit
+from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.merge import Segment, merge
+from cachesvc.core.proof import Proof
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.repository.scratch import scratch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cachesvc.core.components import Components
-from cachesvc.core.manifest import Proof
+from cachesvc.core.proof import Proof
 from cachesvc.start.bundles import select
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import EnvironmentLike

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +13,14 @@ from cachesvc.core.errors import TccacheError
 from cachesvc.core.measure import Measurement, Sample, arms_of
 from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
-from cachesvc.local.live import HOME, INDUCTOR, TRITON
 from cachesvc.runtime.workloads import check_target
+from cachesvc.start.process import run_sample
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.sample import SampleSpec, spec_text
+from cachesvc.start.sample import SampleSpec
 from cachesvc.start.settings import open_repository
 
 EXPECTED = {"eager": Verdict.EAGER, "cold": Verdict.COLD, "warm": Verdict.WARM}
 """The verdict that each arm must have: a label is checked, not believed."""
-
-# The child must neither inherit a cache, nor a setting of this library, nor be switched off.
-_CLEARED = (INDUCTOR, TRITON, "TCCACHE_STORE", "TCCACHE_TRUST", "TCCACHE_DISABLE")
 
 
 def demo(
@@ -115,35 +108,3 @@ class _Bench:
             difference=outcome["difference"],
             summary=outcome["summary"],
         )
-
-
-def run_sample(spec: SampleSpec, home: Path) -> dict[str, Any]:
-    """The outcome of one fresh process that has `home` for its directories.
-
-    Raises TccacheError with the end of the process's own words if it fails.
-    """
-    spec_file, result_file = home / "spec.json", home / "result.json"
-    spec_file.write_text(spec_text(replace(spec, spawned=time.monotonic())))
-    command = [sys.executable, "-m", "cachesvc.start.sample", str(spec_file), str(result_file)]
-    done = subprocess.run(
-        command,
-        env=_environment(home, cold=spec.arm == "cold"),
-        cwd=home if spec.target.startswith("demo:") else None,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    outcome = json.loads(result_file.read_text()) if result_file.exists() else {}
-    if done.returncode or "report" not in outcome:
-        reason = outcome.get("error") or done.stderr.strip()[-2000:] or f"exit {done.returncode}"
-        raise TccacheError(f"the {spec.arm} start of {spec.target} failed: {reason}")
-    return dict(outcome)
-
-
-def _environment(home: Path, *, cold: bool) -> Mapping[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _CLEARED}
-    kept[HOME] = str(home / "home")
-    if cold:
-        kept[INDUCTOR] = str(home / "inductor")
-        kept[TRITON] = str(home / "triton")
-    return kept

@@ -15,16 +15,18 @@ _ENTERED = time.monotonic()
 import importlib  # noqa: E402 - the clock comes before every import, so that imports are measured
 import json  # noqa: E402
 import sys  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Mapping, Sequence  # noqa: E402
+from contextlib import AbstractContextManager, nullcontext  # noqa: E402
 from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING, Any, TypeVar  # noqa: E402
 
 from cachesvc.core.digest import Json  # noqa: E402
-from cachesvc.core.errors import TccacheError  # noqa: E402
+from cachesvc.core.errors import TccacheError, UsageError  # noqa: E402
 
 if TYPE_CHECKING:
     from cachesvc.core.report import Report
+    from cachesvc.runtime.rounds import Made, Round
     from cachesvc.runtime.workloads import Workload
 
 T = TypeVar("T")
@@ -36,8 +38,10 @@ class SampleSpec:
     """What one process is to do.
 
     `spawned` is the parent's monotonic clock just before the start of the process; on Linux it is
-    the same clock in all processes. `reference` is the file of the eager arm's first output:
-    written by that arm, compared by the others.
+    the same clock in all processes. `reference` is the file of the eager arm's outputs: written by
+    that arm, compared by the others. With `proving` outputs are compared one by one, the eager arm
+    makes records of them, and the cold arm leaves what a publication needs: its address, its
+    context, and its mega-cache in the file `mega`. `tolerance` is relative, None for the usual.
     """
 
     arm: str
@@ -46,7 +50,11 @@ class SampleSpec:
     reference: str
     store: str | None = None
     trust: str | None = None
+    label: str | None = None
     publish: bool = False
+    proving: bool = False
+    tolerance: float | None = None
+    mega: str = ""
 
 
 class _Stages:
@@ -65,80 +73,135 @@ class _Stages:
 def run(spec: SampleSpec) -> dict[str, Json]:
     """Makes the sample; a JSON object with the outcome."""
     stages = _Stages(spec.spawned)
-    torch = stages.time("import torch", lambda: importlib.import_module("torch"))
+    torch = stages.time("import torch", _torch)
     if spec.arm != "eager":
         stages.time("import compiler", lambda: [importlib.import_module(name) for name in COMPILER])
-    workloads = importlib.import_module("cachesvc.runtime.workloads")
-    workload: Workload = stages.time("build model", lambda: workloads.load_workload(spec.target))
-    model = workload.model if spec.arm == "eager" else torch.compile(workload.model)
-    with torch.set_grad_enabled(workload.training):
-        report, output, first_call_s, ended = _first_call(spec, model, workload)
+    rounds = importlib.import_module("cachesvc.runtime.rounds")
+    workload: Workload = stages.time("build model", lambda: rounds.load_seeded(spec.target))
+    facts = _publication_facts(spec, workload) if spec.proving else {}
+    eager = spec.arm == "eager"
+    calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
+    with torch.set_grad_enabled(workload.training), _stance(eager):
         started = time.monotonic()
-        model(*workload.calls[0])
-        stages.seconds += [*report.stages, ("second call", time.monotonic() - started)]
-    if report.first_call_s is None:
-        raise TccacheError(f"{spec.target} failed: {'; '.join(report.notes)}")
+        report = _start(spec, workload, calls)
+        made = calls.finish()
+        if not spec.proving:
+            stages.seconds += [*report.stages, ("second call", _seconds(calls.again))]
     outcome: dict[str, Json] = {
         "report": report.to_json(),
         "summary": str(report),
-        "first_call_s": first_call_s,
-        "startup_s": ended - spec.spawned,
+        "first_call_s": made[0].ended - started,
+        "startup_s": made[0].ended - spec.spawned,
         "stages": [list(item) for item in stages.seconds],
-        "difference": _difference(torch, output, Path(spec.reference), spec.arm == "eager"),
+        **facts,
+        **_outputs(spec, made),
     }
+    if spec.proving and spec.arm == "cold":
+        outcome |= _captured(Path(spec.mega))
     if spec.publish:
-        outcome["published"] = _publish(spec, model, workload, report)
+        outcome["published"] = _publish(spec, workload, report)
     return outcome
 
 
-def _first_call(
-    spec: SampleSpec, model: Any, workload: Workload
-) -> tuple[Report, Any, float, float]:
-    """The report, the first output, and the seconds up to it, by the sample's own clock."""
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        raise TccacheError(
+            f"torch cannot be imported ({error}): a start runs the model, so install torch beside"
+            " tccache"
+        ) from error
+
+
+def _stance(eager: bool) -> AbstractContextManager[Any]:
+    """Runs everything as it was written, where something may have been compiled already."""
+    if eager and "torch._dynamo" in sys.modules:
+        context: AbstractContextManager[Any] = importlib.import_module(
+            "cachesvc.runtime.eager"
+        ).eagerly()
+        return context
+    return nullcontext()
+
+
+def _start(spec: SampleSpec, workload: Workload, calls: Round) -> Report:
     from cachesvc.start.warm_start import observe, warm_start
 
-    outputs: list[tuple[Any, float]] = []
+    if spec.arm != "warm":
+        return observe(workload.model, calls=calls.calls)
+    return warm_start(
+        workload.model,
+        calls=calls.calls,
+        store=spec.store,
+        trust=spec.trust,
+        label=spec.label or workload.name,
+        fallback=False,  # another model's bundle would hide that this one was not found
+    )
 
-    def call() -> None:
-        output = model(*workload.calls[0])
-        _synchronize()
-        outputs.append((output, time.monotonic()))
 
-    call.__qualname__ = spec.target  # what the bundle will be said to cover
+def _seconds(work: Callable[[], object]) -> float:
     started = time.monotonic()
-    if spec.arm == "warm":
-        report = warm_start(
-            model, calls=[call], store=spec.store, trust=spec.trust, label=workload.name
-        )
-    else:
-        report = observe(model, calls=[call])
-    if not outputs:
-        raise TccacheError(f"{spec.target} failed: {'; '.join(report.notes)}")
-    output, ended = outputs[0]
-    return report, output, ended - started, ended
+    work()
+    return time.monotonic() - started
 
 
-def _synchronize() -> None:
-    torch = sys.modules["torch"]
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def _outputs(spec: SampleSpec, made: Sequence[Made]) -> dict[str, Json]:
+    """What became of the outputs: kept and recorded by the eager arm, else compared with these."""
+    from cachesvc.runtime import rounds
+    from cachesvc.runtime.outputs import tolerance
+
+    file, limit = Path(spec.reference), tolerance(spec.tolerance)
+    if spec.arm == "eager":
+        paths = rounds.random_paths(spec.target, made, limit) if spec.proving else None
+        rounds.save(file, made, paths)
+    expected = rounds.load(file)
+    calls = [_call(call, e, limit) for call, e in zip(made, expected, strict=True)]
+    apart = [call["apart"] for call in calls if call["apart"] is not None]
+    found: dict[str, Json] = {"calls": list(calls), "difference": max(apart, default=None)}
+    if spec.arm == "eager" and spec.proving:
+        pairs = zip(made, expected, strict=True)
+        found["records"] = [call.record(e["random"]).to_json() for call, e in pairs]
+    return found
 
 
-def _difference(torch: Any, output: Any, reference: Path, write: bool) -> float | None:
-    """The greatest absolute difference from the eager arm's first output, if it is a tensor."""
-    if not isinstance(output, torch.Tensor):
-        return None
-    if write:
-        torch.save(output.detach().cpu(), reference)
-        return 0.0
-    expected = torch.load(reference)
-    return float((output.detach().cpu().double() - expected.double()).abs().max())
+def _call(made: Made, expected: Mapping[str, Any], limit: Any) -> dict[str, Any]:
+    from cachesvc.runtime.outputs import compare_leaves, distance
+
+    random = frozenset(expected["random"])
+    settled = [item for item in expected["output"] if item[0] not in random]
+    return {
+        "signature": made.signature,
+        "seconds": made.seconds,
+        "apart": distance(settled, made.output),
+        "differences": list(compare_leaves(expected["output"], made.output, limit, random)),
+        "random": sorted(random),
+    }
 
 
-def _publish(spec: SampleSpec, model: Any, workload: Workload, report: Report) -> dict[str, Json]:
+def _publication_facts(spec: SampleSpec, workload: Workload) -> dict[str, Json]:
+    """Name and model digest, as the model is before its first call."""
+    from cachesvc.start.target import model_address
+
+    name, model = model_address(workload.model, spec.label or workload.name)
+    return {"name": name, "model": dict(model)}
+
+
+def _captured(mega: Path) -> dict[str, Json]:
+    """The context of this process; and its mega-cache, in a file if it is not empty."""
+    from cachesvc.local.megafile import put_together
+    from cachesvc.runtime.context import read_context
+    from cachesvc.runtime.megacache import capture
+
+    artifacts = capture()
+    if artifacts:
+        mega.write_bytes(put_together(artifacts))
+    return {"context": dict(read_context()), "artifacts": len(artifacts)}
+
+
+def _publish(spec: SampleSpec, workload: Workload, report: Report) -> dict[str, Json]:
     from cachesvc.start.push import push
 
-    pushed = push(model, store=spec.store, trust=spec.trust, label=workload.name, report=report)
+    label = spec.label or workload.name
+    pushed = push(workload.model, store=spec.store, trust=spec.trust, label=label, report=report)
     return {
         "segment": pushed.publication.segment,
         "pack_bytes": pushed.publication.pack_bytes,
@@ -153,7 +216,7 @@ def main(spec_file: str, result_file: str) -> None:
     try:
         outcome = run(spec)
     except TccacheError as error:
-        outcome = {"error": str(error)}
+        outcome = {"error": str(error), "usage": isinstance(error, UsageError)}
     Path(result_file).write_text(json.dumps(outcome))
 
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from cachesvc import TccacheError
+from tccache.build import build
 from tccache.completion import completion
 from tccache.demo import demo
 from tccache.env import env
@@ -61,7 +62,21 @@ def group(context: click.Context) -> None:
         context.exit(USAGE)
 
 
-for command in (demo, run_verb, push, pull, lookup, explain, ls, show, rm, verify, env, completion):
+for command in (
+    demo,
+    build,
+    run_verb,
+    push,
+    pull,
+    lookup,
+    explain,
+    ls,
+    show,
+    rm,
+    verify,
+    env,
+    completion,
+):
     group.add_command(command)
 
 

@@ -17,6 +17,7 @@ from cachesvc.core.errors import IntegrityError
 from cachesvc.core.fields import Extra
 from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit
 from cachesvc.core.merge import Segment, fewest_packs, live, merge
+from cachesvc.core.outputs import OutputRecord, TensorRecord, rounded
 from cachesvc.core.paths import folders_of
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
@@ -44,6 +45,16 @@ CONTEXTS = st.sampled_from([Components(), Components.of({"threads": "8"})])
 ORIGINS = st.builds(
     Origin, FEW_TIMES, st.sampled_from(["any", "c" * 64]), CONTEXTS, st.none() | DIGESTS, EXTRAS
 )
+NUMBERS = st.floats().map(rounded)
+SAMPLED = st.builds(
+    TensorRecord, TEXT, st.sampled_from(["float32", "int64", "str"]),
+    st.lists(st.integers(0, 9), max_size=3).map(tuple), NUMBERS.filter(lambda n: n >= 0),
+    st.lists(NUMBERS, max_size=16).map(tuple), EXTRAS,
+)  # fmt: skip
+OUTPUTS = st.builds(
+    OutputRecord, TEXT, st.just("") | DIGESTS, st.just("") | DIGESTS,
+    st.lists(SAMPLED, max_size=3).map(tuple), st.integers(0, 99), EXTRAS,
+)  # fmt: skip
 KEYS = st.sampled_from(
     ["inductor/ab/cab", "inductor/fxgraph/ab/K", "triton/K", "extra/x/y", "aot/f/g"]
 )
@@ -86,7 +97,8 @@ def manifests(draw: st.DrawFn) -> Manifest:
             st.none()
             | st.builds(
                 Proof, number, number, st.none() | st.sampled_from(Verdict),
-                st.lists(TEXT, max_size=2).map(tuple), EXTRAS,
+                st.lists(TEXT, max_size=2).map(tuple),
+                st.lists(OUTPUTS, max_size=2).map(tuple), EXTRAS,
             )
         ),
         tags=tuple(draw(st.lists(TEXT, max_size=2))),

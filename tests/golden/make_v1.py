@@ -15,7 +15,8 @@ from pathlib import Path
 
 from cachesvc.core.address import Address
 from cachesvc.core.components import Components
-from cachesvc.core.manifest import Origin, Proof
+from cachesvc.core.manifest import Origin
+from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.local.group import relocate

@@ -17,7 +17,8 @@ import pytest
 from cachesvc.core.components import Components
 from cachesvc.core.digest import canonical_json, digest_bytes
 from cachesvc.core.errors import IntegrityError, StoreError, TccacheError
-from cachesvc.core.manifest import Origin, Proof
+from cachesvc.core.manifest import Origin
+from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository import publish as module

@@ -1,0 +1,324 @@
+"""build: compile in one fresh process, verify in another, publish what was verified.
+
+The order is the protocol. Nothing is written to the caller's store before a process that knows
+nothing of the first one has started from a copy of what is to be published, and has given what
+eager torch gives. Whoever is killed before that leaves a temporary directory, and no object.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.address import Address
+from cachesvc.core.built import Built, BuiltCall
+from cachesvc.core.components import Components
+from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
+from cachesvc.core.fields import Fields, Issues
+from cachesvc.core.outputs import OutputRecord
+from cachesvc.core.proof import Proof
+from cachesvc.core.report import Verdict
+from cachesvc.local.host import read_environment
+from cachesvc.repository.publish import Facts
+from cachesvc.repository.repository import Repository
+from cachesvc.runtime.workloads import check_target
+from cachesvc.start.clock import nonce, now
+from cachesvc.start.goods import from_trees
+from cachesvc.start.process import run_sample
+from cachesvc.start.producer import producer
+from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.publishing import Pushed, publish_goods
+from cachesvc.start.sample import SampleSpec
+from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
+from cachesvc.start.target import Target
+from cachesvc.start.trees import Trees
+
+_SHOWN = 3
+_USUAL = "the usual tolerance of each dtype"
+
+_NOTHING = "nothing is published"
+_CURES = {
+    Verdict.EAGER: "nothing was compiled by Inductor: a callable must call what it has compiled"
+    " itself, another backend leaves nothing to cache, and a model that torch.compile passes over"
+    " (a print, a disabled function) runs eagerly",
+    Verdict.COLD: "the second process found no bundle for its model: it is another model there, so"
+    " something in it differs from process to process",
+    Verdict.INERT: "nothing of the bundle was used: each process makes other graphs, or a setting"
+    " switches the caches off",
+    Verdict.PARTIAL: "graphs that were stored missed, and nothing says why",
+    Verdict.UNPROVEN: "the compiler's counters do not show what was used",
+}
+
+
+def build(
+    target: str,
+    *,
+    store: StoreLike | None = None,
+    trust: str | None = None,
+    label: str | None = None,
+    salt: str | None = None,
+    tags: Iterable[str] = (),
+    tolerance: float | None = None,
+    dry_run: bool = False,
+    progress: Progress = quiet,
+) -> Built:
+    """Compiles a workload, verifies what a serving process would make of it, and publishes that.
+
+    Three fresh processes make the workload's calls: one eagerly; one compiled, from empty
+    directories; one from a copy of the bundle, with empty directories, another working directory
+    and another HOME. Published is what gave eager torch's outputs there, within `tolerance`
+    (relative, for all floating dtypes; by dtype unless given), and started `warm`; or `partial`, if
+    the compiler can cache some of its graphs and not others: then `reasons` name them. The proof in
+    the manifest says what was checked, and records each output.
+
+    A build adds: what the store has is not written again. A `dry_run` does all but the last
+    publication, and needs no store. Raises UsageError for a target that is none or does not load,
+    IntegrityError if outputs differ, TccacheError if a process fails or a start is not as it
+    should be: then nothing is published. And UntrustedError, StoreError, AccessDenied.
+    """
+    check_target(target)
+    if is_disabled():
+        raise TccacheError(f"{DISABLED}; {_NOTHING}")
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise UsageError(f"a tolerance of {tolerance} is none: it is relative, from 0 to 1")
+    environment = read_environment()
+    given = tuple(map(_checked_tag, tags))
+    repository = None if dry_run and store is None else open_repository(store, trust)
+    with tempfile.TemporaryDirectory(prefix="tccache-build-") as folder:
+        work = _Build(target, label, salt, tolerance, given, environment, Path(folder), progress)
+        verified = work.verified()
+        if dry_run or repository is None:
+            return verified.built(None, dry_run=True)
+        return verified.built(work.publish(repository, verified.proof))
+
+
+def _checked_tag(tag: str) -> str:
+    """The tag, or UsageError if it is empty or cannot be written as UTF-8."""
+    try:
+        if tag.encode():
+            return tag
+    except UnicodeEncodeError:
+        pass
+    raise UsageError(f"{tag!a} is no tag: use text in UTF-8")
+
+
+@dataclass
+class _Build:
+    """One build under way, in a directory of its own."""
+
+    target: str
+    label: str | None
+    salt: str | None
+    tolerance: float | None
+    tags: tuple[str, ...]
+    environment: Components
+    scratch: Path
+    progress: Progress
+
+    def verified(self) -> _Verified:
+        """Everything before the publication; raises if a check fails."""
+        self.progress("run eagerly")
+        eager = self._start("eager")
+        self.progress("compile")
+        cold = self._start("cold")
+        _check_captured(self.target, cold)
+        _check_outputs(self.target, "compiled from nothing", cold)
+        self.goal = _goal(cold, self.environment)
+        self.context = Components.of(cold["context"])
+        self.coverage = tuple(call["signature"] for call in cold["calls"])
+        stage = open_repository(self.scratch / "store", None)
+        staged = self.publish(stage, None)
+        self.progress("verify in a fresh process")
+        warm = self._start("warm")
+        _check_verified(self.target, warm)
+        _check_outputs(self.target, "started from the bundle", warm)
+        return _Verified(self.target, self.tolerance, self.goal, staged, eager, cold, warm)
+
+    def _start(self, arm: str) -> dict[str, Any]:
+        home = self.scratch / arm
+        home.mkdir()
+        spec = SampleSpec(
+            arm=arm,
+            target=self.target,
+            spawned=0.0,
+            reference=str(self.scratch / "eager.pt"),
+            store=str(self.scratch / "store"),
+            label=self.label,
+            proving=True,
+            tolerance=self.tolerance,
+            mega=str(self._mega),
+        )
+        return run_sample(spec, home, elsewhere=arm == "warm", salt=self.salt)
+
+    @property
+    def _mega(self) -> Path:
+        return self.scratch / "mega"
+
+    def publish(self, repository: Repository, proof: Proof | None) -> Pushed:
+        """Publishes what the cold process left in its directories."""
+        facts = Facts(
+            address=self.goal.address,
+            environment=self.goal.environment,
+            model=self.goal.model,
+            created=now(),
+            nonce=nonce(),
+            producer=producer(),
+            coverage=self.coverage,
+            proof=proof,
+            tags=self.tags,
+        )
+        cold = self.scratch / "cold"
+        trees = Trees(
+            inductor=_if_there(cold / "inductor"),
+            triton=_if_there(cold / "triton"),
+            mega=_if_there(self._mega),
+        )
+        collect = lambda: from_trees(trees, self.context)  # noqa: E731 - read again if files change
+        return publish_goods(repository, self.goal, facts, collect, self.progress)
+
+
+def _if_there(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def _goal(cold: Mapping[str, Any], environment: Components) -> Target:
+    model = Components.of(cold["model"])
+    address = Address(cold["name"], model.digest, environment.digest)
+    return Target(address, environment, model)
+
+
+def _check_captured(target: str, cold: Mapping[str, Any]) -> None:
+    """A model of several equal graphs finds its own entries; a second one must not find others."""
+    verdict = Verdict(cold["report"]["verdict"])
+    if verdict not in (Verdict.COLD, Verdict.PARTIAL):
+        raise _refusal(target, "compiled start", verdict, cold)
+
+
+def _check_verified(target: str, warm: Mapping[str, Any]) -> None:
+    verdict = Verdict(warm["report"]["verdict"])
+    if verdict is Verdict.WARM:
+        return
+    if verdict is not Verdict.PARTIAL or _is_unexplained(warm["report"]["counts"]):
+        raise _refusal(target, "start from the bundle", verdict, warm)
+
+
+def _is_unexplained(counts: Mapping[str, Any]) -> bool:
+    """Whether something missed that the compiler can store.
+
+    What Inductor bypasses is compiled, built and tuned at each start; a miss of AOTAutograd's
+    alone is a graph that it has not stored.
+    """
+    built = counts["native_builds"] or counts["autotunings"]
+    return bool(counts["graph_misses"] or (built and not counts["graph_bypasses"]))
+
+
+def _refusal(target: str, what: str, verdict: Verdict, outcome: Mapping[str, Any]) -> TccacheError:
+    said = "; ".join(line.strip() for line in outcome["summary"].splitlines())
+    return TccacheError(
+        f"the {what} of {target} was {verdict}, so {_NOTHING}: {_CURES[verdict]} ({said})"
+    )
+
+
+def _check_outputs(target: str, how: str, outcome: Mapping[str, Any]) -> None:
+    """Raises IntegrityError naming each call whose output is not what eager torch gives."""
+    issues = [
+        f"call {number} of {len(outcome['calls'])}, {call['signature']}: {difference}"
+        for number, call in enumerate(outcome["calls"], 1)
+        for difference in call["differences"]
+    ]
+    if issues:
+        more = f"; and {len(issues) - _SHOWN} more" if len(issues) > _SHOWN else ""
+        raise IntegrityError(
+            f"{target}, {how}, does not give what eager torch gives, so {_NOTHING}:"
+            f" {'; '.join(issues[:_SHOWN])}{more}",
+            issues[:20],
+        )
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """The outcomes of the three processes, all checks passed."""
+
+    target: str
+    tolerance: float | None
+    goal: Target
+    staged: Pushed
+    eager: Mapping[str, Any]
+    cold: Mapping[str, Any]
+    warm: Mapping[str, Any]
+
+    @property
+    def proof(self) -> Proof:
+        return Proof(
+            cold_s=self.cold["report"]["first_call_s"],
+            warm_s=self.warm["report"]["first_call_s"],
+            verdict=Verdict(self.warm["report"]["verdict"]),
+            verified=(*self._checks(), *self._reasons()),
+            outputs=_records(self.eager["records"]),
+        )
+
+    def _checks(self) -> Iterator[str]:
+        within = _USUAL if self.tolerance is None else f"{self.tolerance:g}, relative"
+        yield f"outputs of {len(self.calls)} calls equal to eager within {within}"
+        yield "started in a fresh process with another working directory and HOME"
+        for call in self.calls:
+            if call.random:
+                yield (
+                    f"call {call.signature}: values that depend on random numbers are only finite,"
+                    f" of the same dtypes and shapes: {', '.join(call.random[:_SHOWN])}"
+                    f"{' and more' if len(call.random) > _SHOWN else ''}"
+                )
+
+    def _reasons(self) -> tuple[str, ...]:
+        """Why the verdict is not `warm`, in the report's own sentences."""
+        if self.warm["report"]["verdict"] == Verdict.WARM.value:
+            return ()
+        return tuple(line.strip() for line in self.warm["summary"].splitlines()[1:])
+
+    @property
+    def calls(self) -> Sequence[BuiltCall]:
+        return [
+            BuiltCall(
+                signature=warm["signature"],
+                eager_s=eager["seconds"],
+                cold_s=cold["seconds"],
+                warm_s=warm["seconds"],
+                difference=warm["apart"],
+                random=tuple(warm["random"]),
+            )
+            for eager, cold, warm in zip(
+                self.eager["calls"], self.cold["calls"], self.warm["calls"], strict=True
+            )
+        ]
+
+    def built(self, pushed: Pushed | None, *, dry_run: bool = False) -> Built:
+        """The result, of a publication or without one."""
+        told = pushed or self.staged
+        return Built(
+            target=self.target,
+            address=self.goal.address,
+            verdict=Verdict(self.warm["report"]["verdict"]),
+            cold_s=self.cold["first_call_s"],
+            warm_s=self.warm["first_call_s"],
+            calls=tuple(self.calls),
+            verified=tuple(self._checks()),
+            units=told.units,
+            files=told.files,
+            bytes=told.bytes,
+            pack_bytes=told.publication.pack_bytes,
+            segment=pushed.publication.segment if pushed else None,
+            added=pushed.publication.added if pushed else 0,
+            dry_run=dry_run,
+            reasons=self._reasons(),
+            warnings=told.warnings,
+        )
+
+
+def _records(found: Iterable[Mapping[str, Any]]) -> tuple[OutputRecord, ...]:
+    issues = Issues()
+    records = tuple(OutputRecord.read(Fields(item, "outputs", issues)) for item in found)
+    issues.raise_if_any("what the eager process recorded")
+    return records

@@ -1,0 +1,121 @@
+"""Fresh processes for samples: each with directories of its own, and nothing of the caller's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import site
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.local.live import HOME, INDUCTOR, TRITON
+from cachesvc.start.sample import SampleSpec, spec_text
+from cachesvc.start.target import SALT
+
+# The child must neither inherit a cache, nor a setting of this library, nor be switched off.
+_CACHES = (INDUCTOR, TRITON)
+_KEPT = (SALT, "TCCACHE_DEBUG")
+
+# What programs look for under HOME and a model may be made of: it stays where it is.
+_UNDER_HOME = {
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "AWS_CONFIG_FILE": ".aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials",
+    "NETRC": ".netrc",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended: its exit code (negative: the signal) and what it said on stderr."""
+
+    code: int
+    stderr: str
+
+
+def run_sample(
+    spec: SampleSpec, home: Path, *, elsewhere: bool = False, salt: str | None = None
+) -> dict[str, Any]:
+    """The outcome of one fresh process that has `home` for its directories.
+
+    With `elsewhere` it has another working directory and another HOME than this process, as a
+    serving process on another machine would; modules are found as they are here. Raises
+    UsageError if the target is none, TccacheError with the end of the process's own words if it
+    fails otherwise.
+    """
+    spec_file, result_file = home / "spec.json", home / "result.json"
+    spec_file.write_text(spec_text(replace(spec, spawned=time.monotonic())))
+    environ = _environment(home, cold=spec.arm == "cold", elsewhere=elsewhere, salt=salt)
+    own = home / "work"
+    own.mkdir(exist_ok=True)
+    away = elsewhere or spec.target.startswith("demo:")
+    ended = execute(spec_file, result_file, environ, own if away else None)
+    outcome = json.loads(result_file.read_text()) if result_file.exists() else {}
+    if ended.code or "report" not in outcome:
+        place = " from another working directory and HOME" if elsewhere else ""
+        reason = outcome.get("error") or _how(ended)
+        kind = UsageError if outcome.get("usage") else TccacheError
+        raise kind(f"the {spec.arm} start of {spec.target}{place} failed: {reason}")
+    return dict(outcome)
+
+
+def execute(
+    spec_file: Path, result_file: Path, environ: Mapping[str, str], cwd: Path | None
+) -> Ended:
+    """Runs the sample that a file describes, to its end."""
+    command = [sys.executable, "-m", "cachesvc.start.sample", str(spec_file), str(result_file)]
+    done = subprocess.run(
+        command, env=environ, cwd=cwd, capture_output=True, text=True, check=False, errors="replace"
+    )
+    return Ended(done.returncode, done.stderr)
+
+
+def _how(ended: Ended) -> str:
+    """How a process ended that left no word of its own."""
+    if ended.code < 0:
+        name = signal.Signals(-ended.code).name
+        guess = " (was there too little memory?)" if ended.code == -signal.SIGKILL else ""
+        return f"it was killed by {name}{guess}"
+    return ended.stderr.strip()[-2000:] or f"exit {ended.code}"
+
+
+def _environment(home: Path, *, cold: bool, elsewhere: bool, salt: str | None) -> Mapping[str, str]:
+    kept = {name: value for name, value in os.environ.items() if _is_inherited(name)}
+    for name in ("home", "tmp"):
+        (home / name).mkdir(exist_ok=True)
+    kept |= {HOME: str(home / "home"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": _module_path()}
+    if salt is not None:
+        kept[SALT] = salt
+    if cold:
+        kept |= {INDUCTOR: str(home / "inductor"), TRITON: str(home / "triton")}
+    return {**kept, **_another_home(home)} if elsewhere else kept
+
+
+def _is_inherited(name: str) -> bool:
+    return name in _KEPT or not (name in _CACHES or name.startswith("TCCACHE_"))
+
+
+def _module_path() -> str:
+    """Where this process's children find modules, from any working directory."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([os.getcwd(), *map(os.path.abspath, filter(None, given))]))
+
+
+def _another_home(home: Path) -> dict[str, str]:
+    """Another HOME, and where what lay under the one before still is."""
+    before = Path.home()
+    named = {name: str(before / place) for name, place in _UNDER_HOME.items()}
+    named["PYTHONUSERBASE"] = site.getuserbase()
+    unset = {name: value for name, value in named.items() if name not in os.environ}
+    other = home / "user"
+    other.mkdir(exist_ok=True)
+    return {**unset, "HOME": str(other)}
