@@ -34,7 +34,8 @@ class Counts:
     `generated` are graphs that Inductor generated code for, counted also where caches are off.
     `cpp_builds` and `triton_builds` are native compilations: cache counters can say hit while
     they run; `cpp_hits` are C++ libraries that lay there already. `unsaved` are graphs that were
-    compiled and could not be written to a cache. `unread` names counters that this torch does not
+    compiled and could not be written to a cache, `eager` are graphs that could not be compiled and
+    run as they were written. `unread` names counters that this torch does not
     have.
     """
 
@@ -51,6 +52,7 @@ class Counts:
     triton_builds: int = 0
     cpp_hits: int = 0
     unsaved: int = 0
+    eager: int = 0
     graph_breaks: int = 0
     unread: tuple[str, ...] = ()
 
@@ -61,7 +63,8 @@ class Counts:
     @property
     def compiled(self) -> int:
         """Graphs that the backend compiled, stored afterwards or not."""
-        return max(self.graph_misses + self.graph_bypasses, self.generated)
+        begun = max(self.graph_misses + self.graph_bypasses, self.generated)
+        return max(0, begun - self.eager)
 
     @property
     def hits(self) -> int:
@@ -106,7 +109,7 @@ def judge(counts: Counts, *, called: bool, seeded: bool, compiled_before: bool =
         return Verdict.UNPROVEN if compiled_before and not counts.graphs else Verdict.EAGER
     if not counts.hits and not counts.cpp_hits:
         return Verdict.INERT if seeded else Verdict.COLD
-    if counts.compiled or counts.autograd_misses or counts.autograd_bypasses:
+    if counts.compiled or counts.eager or counts.autograd_misses or counts.autograd_bypasses:
         return Verdict.PARTIAL
     if counts.native_builds or counts.autotunings:
         return Verdict.PARTIAL
@@ -115,14 +118,20 @@ def judge(counts: Counts, *, called: bool, seeded: bool, compiled_before: bool =
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What a pull moved: bytes over the wire, units by what became of them, seconds by stage."""
+    """What a pull moved: bytes over the wire, units by what became of them, seconds by stage.
+
+    `repaired` of the seeded units replaced files that were damaged; `set_aside` are not seeded
+    because they have failed on this machine, each with the reason.
+    """
 
     packs: int = 0
     bytes: int = 0
     seeded: int = 0
     in_place: int = 0
     kept: int = 0
+    repaired: int = 0
     left_out: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
     pull_s: float = 0.0
     seed_s: float = 0.0
 
@@ -349,4 +358,8 @@ def _counts_json(counts: Counts) -> dict[str, Json]:
 
 def _transfer_json(transfer: Transfer) -> dict[str, Json]:
     values: dict[str, Json] = {item.name: getattr(transfer, item.name) for item in fields(transfer)}
-    return {**values, "left_out": list(transfer.left_out)}
+    lists: dict[str, Json] = {
+        "left_out": list(transfer.left_out),
+        "set_aside": list(transfer.set_aside),
+    }
+    return {**values, **lists}

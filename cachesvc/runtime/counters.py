@@ -11,6 +11,7 @@ from typing import Any
 
 from cachesvc.core.report import Counts
 from cachesvc.local.layout import is_temporary
+from cachesvc.runtime.compiler import eager_graphs
 from cachesvc.runtime.incidents import graph_breaks
 from cachesvc.runtime.watch import seen, watch
 
@@ -90,6 +91,7 @@ class Meter:
             unsaved=sum(table.get(name, 0) for table in (inductor, autograd) for name in _UNSAVED),
             cpp_builds=seen.builds,
             cpp_hits=seen.found,
+            eager=eager_graphs(),
             triton_builds=len(self._built_keys()),
             graph_breaks=graph_breaks().total(),
             unread=tuple(sorted({*seen.unread, *self._unwatched})),

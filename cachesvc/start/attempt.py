@@ -131,6 +131,8 @@ class Attempt:
         self.brought = brought
         self.notes.extend(brought.refused)
         self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)
+        if repaired := brought.transfer.repaired:
+            self.notes.append(f"{repaired} units were damaged on this disk and brought again")
         if brought.newest is None:
             where = self.repository.store.url if self.repository else "the store"
             self.notes.append(f"the store has nothing for this model here: {where}")
@@ -151,6 +153,16 @@ class Attempt:
         artifacts = [Artifact.from_bytes(f.read_bytes(), path) for path, f in placed if f]
         if not megacache.load(artifacts):
             self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
+
+    def bring_again(self) -> None:
+        """Seeds what is missing in the live directory by now. Raises what `bring` raises."""
+        if self.repository is None or self.live is None:
+            return
+        repository, places = self.repository, self.live.places
+        self.brought = within(
+            self.options.deadline,
+            lambda deadline: bring(repository, self.chosen, places, self.progress, deadline),
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -94,7 +94,7 @@ def bring(
 
 def remember(places: Places, chosen: Selection, found: Holdings, transfer: Transfer) -> None:
     """Writes the receipt for the next start, unless it would have something to tell again."""
-    if chosen.foreign or found.refused or transfer.kept:
+    if chosen.foreign or found.refused or transfer.kept or transfer.set_aside:
         return
     sections = TIERS[_tier(found)]
     units = [unit for unit in found.units.values() if unit.section in sections]

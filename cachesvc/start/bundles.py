@@ -39,6 +39,11 @@ class Selection:
     foreign: bool
     differences: tuple[Difference, ...] = ()
 
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The names of all their segments."""
+        return tuple(segment.name for bundle in self.bundles for segment in bundle.segments)
+
 
 def select(
     repository: Repository,

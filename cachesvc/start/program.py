@@ -105,9 +105,14 @@ class Signals:
 
     def __init__(self) -> None:
         self._mask: Iterable[int] = ()
+        self._ignored = False
 
     def __enter__(self) -> Signals:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+        # Where it is ignored, children vanish without a status.
+        self._ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+        if self._ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(
@@ -118,6 +123,8 @@ class Signals:
     ) -> None:
         while signal.sigtimedwait(_TAKEN, 0) is not None:
             pass  # it has come too late to mean anything
+        if self._ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def wait_for(self, work: Work[T], seconds: float) -> bool:

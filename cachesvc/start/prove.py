@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.report import CallReport, Report
 from cachesvc.runtime import counters, directories
-from cachesvc.runtime.calls import Call, example_calls, timed
+from cachesvc.runtime.calls import Call, example_calls
+from cachesvc.runtime.compiler import do_without_compiler, eager_graphs
+from cachesvc.runtime.compiler import notes as uncompiled
 from cachesvc.runtime.incidents import IncidentMeter
 from cachesvc.start.attempt import Attempt
+from cachesvc.start.rescue import Rescue
 from cachesvc.start.target import address_name, named_models
 
 _UNSTORED = (
@@ -34,18 +38,22 @@ def prove(
     hooked: bool = True,
 ) -> Report:
     """Makes the calls and reports what the compiler counted meanwhile."""
-    compile_it = not _without_compiler(attempt)
+    compile_it = not _as_written(attempt)
+    if hooked:
+        do_without_compiler()
     proof = _Proof(attempt, hooked)
     try:
-        for call in example_calls(attempt.model, inputs, calls, compiled=compile_it):
-            attempt.progress(f"call {call.signature}")
-            proof.make(call)
+        given = example_calls(attempt.model, inputs, calls, compiled=compile_it)
+        with proof.rescue.watching() if given else nullcontext():
+            for call in given:
+                attempt.progress(f"call {call.signature}")
+                proof.make(call)
     except Exception as error:  # the caller's own call will show it again, in its own place
         attempt.notes.append(f"an example call failed: {type(error).__name__}: {error}")
     return proof.report()
 
 
-def _without_compiler(attempt: Attempt) -> bool:
+def _as_written(attempt: Attempt) -> bool:
     """Whether the model is to run as it was written, because the caller wants it so at a miss."""
     if attempt.options.on_miss != "eager" or attempt.brought.is_usable:
         return False
@@ -73,11 +81,13 @@ class _Proof:
         triton = directories.triton_folder(live) if live else None
         self.meter = counters.Meter(triton, hooked=self.hooked)
         self.incidents = IncidentMeter()
+        self.eager = eager_graphs()
+        self.rescue = Rescue(self.attempt)
 
     def make(self, call: Call) -> None:
         """Makes one call."""
         before = self.meter.read()
-        _, seconds = timed(call)
+        _, seconds = self.rescue.make(call)
         known = self.attempt.brought.coverage
         self.made.append(
             CallReport(
@@ -95,6 +105,7 @@ class _Proof:
         stages = [*attempt.stages, *([] if first is None else [("first call", first)])]
         unstored = self.meter.unstored()
         notes = [*attempt.notes, *([_UNSTORED.format(unstored)] if unstored else [])]
+        notes += uncompiled(self.eager)
         settled = bool(self.made)
         return Report(
             name=attempt.label or address_name(attempt.model, None),
@@ -113,6 +124,7 @@ class _Proof:
             cold_s=brought.cold_s,
             calls=tuple(self.made),
             fallback=bool(attempt.chosen.differences) and brought.is_usable,
+            set_aside=tuple(dict.fromkeys((*brought.transfer.set_aside, *self.rescue.told()))),
             notes=tuple(dict.fromkeys(notes)),  # a second look may say the same again
             model=attempt.goal.model if attempt.goal else Components(),
         )

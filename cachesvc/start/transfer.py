@@ -119,6 +119,8 @@ def seed(
         seeded=len(plan.missing),
         in_place=len(plan.in_place),
         kept=len(plan.kept),
+        repaired=len(plan.damaged),
+        set_aside=tuple(map(str, plan.set_aside)),
         left_out=found.left_out,
         pull_s=pulled - started,
         seed_s=time.perf_counter() - pulled,

@@ -54,6 +54,10 @@ NOTHING = Counts()
         (MISS, True, False, False, "cold"),
         (MISS, True, True, False, "inert"),
         (replace(MISS, cpp_hits=2), True, True, False, "partial"),
+        # Without a C++ compiler.
+        (replace(MISS, eager=3), True, False, False, "eager"),
+        (replace(MISS, eager=2), True, False, False, "cold"),
+        (replace(HIT, eager=1), True, True, False, "partial"),
         (Counts(graphs=1, graph_bypasses=1), True, True, False, "inert"),
         (Counts(graphs=1, generated=1), True, False, False, "cold"),
         (Counts(graphs=1, generated=1), True, True, False, "inert"),
@@ -76,7 +80,7 @@ def test_judge(counts: Counts, called: bool, seeded: bool, before: bool, verdict
 NUMBERS = st.sampled_from([0, 0, 1, 2])
 COUNTS = st.builds(
     Counts,
-    *[NUMBERS] * 14,
+    *[NUMBERS] * 15,
     unread=st.sampled_from([(), ("x",)]),
 )
 
@@ -91,6 +95,7 @@ def test_warm_is_never_said_in_vain(
         assert not counts.compiled
         assert not counts.native_builds
         assert not counts.autotunings
+        assert not counts.eager
         assert not counts.unread
 
 

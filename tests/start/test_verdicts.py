@@ -45,10 +45,11 @@ def test_the_report_as_json(plain: Published) -> None:
     assert set(report["counts"]) == {
         *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "generated", "graph_breaks"),
         *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings"),
-        *("cpp_builds", "triton_builds", "native_builds", "cpp_hits", "unsaved", "unread"),
+        *("cpp_builds", "triton_builds", "native_builds", "cpp_hits", "unsaved", "eager", "unread"),
     }
     assert set(report["transfer"]) == {
-        *("packs", "bytes", "seeded", "in_place", "kept", "left_out", "pull_s", "seed_s"),
+        *("packs", "bytes", "seeded", "in_place", "kept", "repaired", "left_out", "set_aside"),
+        *("pull_s", "seed_s"),
     }
 
 
