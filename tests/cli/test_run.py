@@ -1,24 +1,21 @@
-"""`tccache run` around programs that know nothing of it: streams, signals, ends, and trouble."""
+"""`tccache run` around programs that know nothing of it: streams, ends, caches, and trouble."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
-import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
+
+from .silent_s3 import Bucket
 
 Command = Callable[..., Any]
 Start = Callable[..., Any]
@@ -26,21 +23,6 @@ Start = Callable[..., Any]
 ADD = 'mkdir -p "$TORCHINDUCTOR_CACHE_DIR/ab"; echo kernel > "$TORCHINDUCTOR_CACHE_DIR/ab/cnew.py"'
 USE = 'cat "$TORCHINDUCTOR_CACHE_DIR"/ab/*.py'
 TOLD = "tccache run: m: "
-
-# Prints the name of each signal it gets, and ends with the code 5 after SIGUSR2.
-LISTENER = """
-import os, signal
-names = "SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGWINCH SIGCONT SIGTSTP".split()
-def got(number, _):
-    os.write(1, signal.Signals(number).name.encode() + b"\\n")
-    if number == signal.SIGUSR2:
-        raise SystemExit(5)
-for name in names:
-    signal.signal(getattr(signal, name), got)
-os.write(1, b"ready\\n")
-while True:
-    signal.pause()
-"""
 
 
 def until(holds: Callable[[], Any], seconds: float = 60) -> Any:
@@ -60,65 +42,6 @@ def objects(store: Path) -> set[str]:
 def told(ran: Any) -> Any:
     """The JSON object, which is the last line on stderr."""
     return json.loads(ran.err.splitlines()[-1])
-
-
-class Bucket(ThreadingHTTPServer):
-    """An S3 that holds nothing. `on` says which requests to hold up for ever: GET, or PUT of packs;
-    with `denied` every PUT is forbidden."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, on: str = "", *, denied: bool = False) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
-        self.on, self.denied, self.stuck = on, denied, threading.Event()
-        self.url = f"s3://bucket/p?endpoint=http://127.0.0.1:{self.server_address[1]}"
-
-    def __enter__(self) -> Bucket:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class _Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Bucket
-
-    def do_GET(self) -> None:
-        if self.server.on == "GET":
-            self._hang()
-        elif "list-type" in self.path:
-            listed = "<Name>bucket</Name><IsTruncated>false</IsTruncated>"
-            self._answer(200, f"<ListBucketResult>{listed}</ListBucketResult>")
-        else:
-            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if self.server.denied:
-            self._answer(403, "<Error><Code>AccessDenied</Code></Error>")
-        elif self.server.on == "PUT" and ".tar.zst" in self.path:
-            self._hang()
-        else:
-            self._answer(200, "")
-
-    def _hang(self) -> None:
-        self.server.stuck.set()
-        self.connection.recv(1)  # until the client is gone
-        self.close_connection = True
-
-    def _answer(self, status: int, body: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", '"e"')
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -373,146 +296,6 @@ def test_published_while_it_runs(start: Start) -> None:
     assert process.returncode == 137
     assert "1 added; published 1 unit in segment " in err
     assert len([*Path("s").rglob("*.tar.zst")]) == 1
-
-
-def test_signals_are_passed_on(start: Start) -> None:
-    """Each that a program may ask for, once; and the exit code is what it makes of them."""
-    others = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
-    with start(*line) as process:
-        assert process.stdout.readline() == "ready\n"
-        for number in (*others, signal.SIGWINCH, signal.SIGCONT, signal.SIGUSR2):
-            process.send_signal(number)
-            assert process.stdout.readline() == f"{number.name}\n"
-        out, _ = process.communicate(timeout=60)
-    assert (process.returncode, out) == (5, "")
-
-
-def test_stopped_and_continued_with_its_program(start: Start) -> None:
-    """SIGTSTP stops both, as a shell's job control needs it."""
-    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
-    # A group whose parent is elsewhere in the session: the kernel stops no orphaned group.
-    with start(*line, first="import os\nos.setpgid(0, 0)") as process:
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTSTP)
-        assert process.stdout.readline() == "SIGTSTP\n"
-        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-        process.send_signal(signal.SIGCONT)
-        assert process.stdout.readline() == "SIGCONT\n"
-        process.send_signal(signal.SIGUSR2)
-        process.communicate(timeout=60)
-    assert process.returncode == 5
-
-
-def test_ignored_signals_stay_ignored(start: Start) -> None:
-    """As under nohup; and the program has the default for what Python ignores in itself."""
-    nohup = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    line = ("run", "m", "--store", "s", "--", "sed", "-n", "/^Sig[BI]/p", "/proc/self/status")
-    with start(*line, first=nohup) as process:
-        out, _ = process.communicate(timeout=60)
-    masks = dict(re.findall(r"(Sig\w+):\s*([0-9a-f]+)", out))
-    assert int(masks["SigBlk"], 16) == 0
-    assert int(masks["SigIgn"], 16) & (1 << (signal.SIGHUP - 1) | 1 << (signal.SIGPIPE - 1)) == 1
-
-
-def test_ctrl_c_on_a_terminal_comes_once(start: Start) -> None:
-    """The terminal tells the whole group, so nothing is passed on; this process outlives it."""
-    terminal, slave = pty.openpty()
-    own = "import os, fcntl, termios\nos.setsid()\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
-    with start(*line, first=own, stdin=slave, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout.readline() == "ready\n"
-        os.write(terminal, b"\x03")
-        assert process.stdout.readline() == "SIGINT\n"
-        process.send_signal(signal.SIGUSR1)
-        assert process.stdout.readline() == "SIGUSR1\n"
-        os.write(terminal, b"\x1c")
-        assert process.stdout.readline() == "SIGQUIT\n"
-        process.send_signal(signal.SIGUSR2)
-        out, _ = process.communicate(timeout=60)
-    os.close(terminal)
-    os.close(slave)
-    assert (process.returncode, out) == (5, "SIGUSR2\n")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_the_program(start: Start, store: Path, number: int) -> None:
-    """Ends the command while it pulls; the program is not started, no temporary file stays."""
-    records = next(_live()) / ".tccache"
-    records.mkdir(parents=True)
-    line = ("run", "m", "--store", store, "--verbose", "--", "touch", "ran")
-    with FileLock(records / "lock"), start(*line) as process:
-        assert process.stderr.readline() == "tccache run: look for bundles of m\n"
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=60)
-    assert (process.returncode, out) == (128 + number, "")
-    assert not Path("ran").exists()
-    assert not os.listdir("tmp")
-
-
-def _live() -> Iterator[Path]:
-    from cachesvc import read_environment
-
-    yield Path("home").absolute() / "live" / read_environment().digest[:16]
-
-
-def test_a_signal_ends_the_publication(start: Start) -> None:
-    """The program has ended: its exit code stands, nothing waits for the store."""
-    with Bucket("PUT") as bucket:
-        line = ("run", "m", "--store", bucket.url, "--trust", "store", "--", "sh", "-c")
-        with start(*line, f"{ADD}; exit 3") as process:
-            assert bucket.stuck.wait(60)
-            process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=20)
-    assert process.returncode == 3
-    assert "the publication was not finished" in err
-    assert not os.listdir("tmp")
-
-
-ORPHANS = """
-import os, signal, sys
-def stat(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read()
-    except OSError:
-        return ""
-reading, writing = os.pipe()
-if os.fork() == 0:
-    orphan = os.fork()
-    if orphan == 0:
-        signal.pause()
-    os.write(writing, str(orphan).encode())
-    os._exit(0)
-orphan = int(os.read(reading, 99))
-os.wait()
-assert stat(orphan).split()[3] == "1", stat(orphan)
-os.kill(orphan, signal.SIGKILL)
-while stat(orphan):
-    os.sched_yield()
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
-os.kill(1, signal.SIGTERM)
-while True:
-    signal.pause()
-"""
-
-
-def test_as_the_first_process_of_a_container(start: Start) -> None:
-    """Orphans are reaped, and a signal to process 1 reaches the program."""
-    inside = ("unshare", "--pid", "--fork", "--mount-proc")
-    if subprocess.run([*inside, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("this user may not make a process namespace")
-    entry = "from tccache.main import entry\nentry()"
-    done = subprocess.run(
-        [
-            *(*inside, sys.executable, "-c", entry, "run", "m", "--store", "s", "--"),
-            *(sys.executable, "-c", ORPHANS),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (5, f"{TOLD}nothing brought, 0 added\n")
 
 
 def test_no_torch_is_imported(child: Command) -> None:
