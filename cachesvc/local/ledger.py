@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin, Unit
-from cachesvc.local.layout import is_group
+from cachesvc.local.layout import is_group, unit_key
 from cachesvc.local.whole import write_whole
 
 _NAME = "ledger.json"
@@ -91,6 +91,15 @@ class Ledger:
             if unit.key not in self.origins:
                 self.origins[unit.key] = unit.origin
                 self._changed = True
+
+    def forget(self, units: Collection[str]) -> None:
+        """Knows nothing any more of the units with these keys."""
+        gone = [path for path in self.rows if unit_key(path.split("/")) in units]
+        for path in gone:
+            del self.rows[path]
+        for unit in units:
+            self._changed |= self.origins.pop(unit, None) is not None
+        self._changed |= bool(gone)
 
     def write_if_changed(self, records: Path) -> None:
         """Replaces the ledger in this folder in one step, if it says anything new."""

@@ -4,8 +4,9 @@ The invariant: a file that can be seen under its final name is whole and verifie
 cache entry is seen only after the files that it leads to. A seeder that is killed leaves a
 staging folder, which the next one removes, and files that are each whole.
 
-One kind of file is written again where it lies: a group whose directory was copied or moved, so
-that its paths lead elsewhere and Triton would find nothing.
+Two kinds of file are replaced where they lie: a group whose directory was copied or moved, so that
+its paths lead elsewhere and Triton would find nothing; and, with all of its unit, a file that is
+damaged, so that every start would fail on it. A process that has the old one open keeps it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
-from filelock import FileLock, Timeout
-
 from cachesvc.core.digest import digest_bytes
-from cachesvc.core.errors import BusyError, IntegrityError, TccacheError
+from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.manifest import Entry, Unit
+from cachesvc.local.broken import broken, is_named_by_content
 from cachesvc.local.durable import Flusher
 from cachesvc.local.group import localise, points_into, relocate
 from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
+from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
+from cachesvc.local.quarantine import SetAside, is_set_aside, read_quarantine
 from cachesvc.local.whole import check_space, disk_errors, readable_file, write_whole
 
 _STAGE = ".tccache-stage-"
 _CHUNK = 1 << 20
 
-State = Literal["same", "absent", "other"]
+State = Literal["same", "absent", "other", "damaged"]
 
 
 class Readable(Protocol):
@@ -49,11 +51,17 @@ class Readable(Protocol):
 @dataclass(frozen=True, slots=True)
 class SeedPlan:
     """What seeding has to do: units whose files all lie in place, units to be brought, and units
-    that this machine made itself with other bytes, which are kept as they are."""
+    that this machine made itself with other bytes, which are kept as they are.
+
+    `damaged` are those of the missing ones that replace files which nobody can use. `set_aside`
+    says which units are left out because these very bytes have failed here.
+    """
 
     in_place: tuple[Unit, ...]
     missing: tuple[Unit, ...]
     kept: tuple[Unit, ...]
+    damaged: tuple[Unit, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
 
 
 class _Staged(NamedTuple):
@@ -71,9 +79,9 @@ class Seeder:
     seconds; the lock is the kernel's, so a killed process never holds it.
     """
 
-    def __init__(self, places: Places, *, patience_s: float = 120.0) -> None:
+    def __init__(self, places: Places, *, patience_s: float = PATIENCE_S) -> None:
         self._places = places
-        self._lock = FileLock(str(places.records / "lock"))
+        self._lock = lock_of(places)
         self._patience_s = patience_s
         self._stage_prefix = f"{_STAGE}{digest_bytes(os.fsencode(places.root))[:8]}-"
         self._stages: dict[Path, Path] = {}
@@ -84,28 +92,16 @@ class Seeder:
         self._flusher = Flusher()
         self._targets: dict[str, Path | None] = {}
         self._made: set[str] = set()
+        self._quarantine: tuple[SetAside, ...] = ()
+        self._replaced: set[str] = set()
 
     def __enter__(self) -> Seeder:
-        with disk_errors(self._places.root):
-            self._places.records.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._acquire()
+        take(self._lock, self._places, self._patience_s)
         self._remove_stages()
         self._ledger = Ledger.read(self._places.records)
         self._ledger.settle(self._places.folder("triton/"))
+        self._quarantine = read_quarantine(self._places.records)
         return self
-
-    def _acquire(self) -> None:
-        try:
-            self._lock.acquire(timeout=self._patience_s)
-        except Timeout:
-            raise BusyError(
-                f"another process has been seeding {self._places.root} for more than"
-                f" {self._patience_s:.0f} s: wait for it, or use another live directory"
-            ) from None
-        except NotImplementedError:
-            raise TccacheError(
-                f"the file system of {self._places.root} has no locks: use another live directory"
-            ) from None
 
     def __exit__(
         self,
@@ -123,19 +119,30 @@ class Seeder:
 
         Raises TccacheError if a disk has no room for those that are missing.
         """
-        in_place, missing, kept = [], [], []
+        in_place, missing, kept, damaged = [], [], [], []
+        set_aside = []
         for unit in units:
             if any(self._target(entry.path) is None for entry in unit.entries):
                 continue
-            states = {self._state(entry) for entry in unit.entries}
-            if "other" in states:
+            if failed := is_set_aside(unit, self._quarantine):
+                set_aside.append(failed)
+                continue
+            states = {entry.path: self._state(entry) for entry in unit.entries}
+            if "damaged" in states.values():
+                damaged.append(unit)
+                missing.append(unit)
+                # With the rest of this machine's own files for it: a unit is used whole.
+                self._replaced.update(path for path, state in states.items() if state != "same")
+            elif "other" in states.values():
                 kept.append(unit)
-            elif "absent" in states:
+            elif "absent" in states.values():
                 missing.append(unit)
             else:
                 in_place.append(unit)
         self._check_space(entry for unit in missing for entry in unit.entries)
-        return SeedPlan(tuple(in_place), tuple(missing), tuple(kept))
+        return SeedPlan(
+            tuple(in_place), tuple(missing), tuple(kept), tuple(damaged), tuple(set_aside)
+        )
 
     def stage(self, entry: Entry, source: Readable) -> None:
         """Writes an entry's bytes to the staging folder of its directory.
@@ -162,7 +169,7 @@ class Seeder:
         """Puts the files of missing units into place, and records who made all these units.
 
         A unit of which a file was neither staged nor in place is not seeded at all. A file that
-        appeared meanwhile under its final name is left as it is.
+        appeared meanwhile under its final name is left as it is, unless its unit was damaged.
         """
         whole = [unit for unit in missing if self._is_staged(unit)]
         paths = sorted((e.path for unit in whole for e in unit.entries), key=seed_order)
@@ -210,19 +217,31 @@ class Seeder:
     def _compare(self, entry: Entry, file: Path) -> State:
         try:
             data = file.read_bytes()
-            content = relocate(data, entry.path) if is_group(entry.path) else data
         except FileNotFoundError:
             return "absent"
-        except (OSError, IntegrityError):
+        except OSError:
             return "other"
+        try:
+            content = relocate(data, entry.path) if is_group(entry.path) else data
+        except IntegrityError:
+            return "damaged"
         if digest_bytes(content) != entry.sha256:
-            return "other"
+            return "damaged" if self._is_damaged(entry, data) else "other"
         if content is not data and not points_into(data, file.parent, entry.path):
             localised = localise(content, file.parent, entry.path)
             self._moved[entry.path] = (file, localised, entry.sha256)
         else:
             self._ledger.note(entry.path, row_of(file, entry.sha256))
         return "same"
+
+    def _is_damaged(self, entry: Entry, data: bytes) -> bool:
+        """Whether other bytes than the entry's are of no use to any compiler.
+
+        Or those of no compiler: files that were seeded under a name that stands for their bytes.
+        """
+        seeded = self._ledger.rows.get(entry.path)
+        changed = seeded is not None and seeded.sha256 == entry.sha256
+        return bool(broken(entry.path, data)) or (changed and is_named_by_content(entry.path))
 
     def _is_staged(self, unit: Unit) -> bool:
         return all(
@@ -235,18 +254,10 @@ class Seeder:
         if folder not in self._made:
             target.parent.mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
-        try:
-            os.link(staged, target)
-        except FileExistsError:
-            return
-        except OSError:
-            # A file system without hard links. Another program may write a file of the same key
-            # between the look and the rename; either of the two serves.
-            if os.path.lexists(target):
-                return
+        if path in self._replaced:
             os.rename(staged, target)
-        else:
-            os.unlink(staged)
+        elif not _link(staged, target):
+            return
         self._ledger.note(path, row_of(target, sha256))
 
     def _stage_of(self, path: str) -> Path:
@@ -263,6 +274,23 @@ class Seeder:
             for name in _names_in(folder):
                 if name.startswith(self._stage_prefix):
                     shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _link(staged: Path, target: Path) -> bool:
+    """Gives the staged file its final name; False if the name is taken."""
+    try:
+        os.link(staged, target)
+    except FileExistsError:
+        return False
+    except OSError:
+        # A file system without hard links. Another program may write a file of the same key
+        # between the look and the rename; either of the two serves.
+        if os.path.lexists(target):
+            return False
+        os.rename(staged, target)
+    else:
+        os.unlink(staged)
+    return True
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -196,7 +196,7 @@ def test_a_file_system_without_locks_is_said(
     def refuse(*args: object, **kwargs: object) -> None:
         raise NotImplementedError("FileSystem does not appear to support flock")
 
-    monkeypatch.setattr("cachesvc.local.seed.FileLock.acquire", refuse)
+    monkeypatch.setattr("cachesvc.local.lock.FileLock.acquire", refuse)
     with pytest.raises(TccacheError, match="has no locks: use another live directory"):
         Seeder(under(tmp_path)).__enter__()
 

@@ -1,0 +1,245 @@
+"""Quarantine: units that failed at load or at the first call, set aside so that a start goes on.
+
+What lies in a live directory under a unit's key is moved into this library's records, and the
+digests of the bytes that failed are written down. Later seeding leaves out a unit that has no
+other bytes than those; one that was only damaged on this disk is brought again, and one that was
+published anew is welcome.
+
+The order: files are moved before the record is written, those that make a hit first. A process
+killed between the two has moved a unit that is then brought once more.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.digest import DIGEST, digest_bytes
+from cachesvc.core.manifest import Unit
+from cachesvc.core.paths import path_issue
+from cachesvc.local.damage import content_digest
+from cachesvc.local.layout import is_passed_over, seed_order, unit_key
+from cachesvc.local.ledger import Ledger
+from cachesvc.local.lock import PATIENCE_S, lock_of, take
+from cachesvc.local.places import Places
+from cachesvc.local.receipt import forget_receipts
+from cachesvc.local.whole import disk_errors, write_whole
+
+_NAME = "quarantine.json"
+_FOLDER = "quarantine"
+_VERSION = 1
+_MOST_RECORDS = 256
+_MOST_KEPT_UNITS = 20
+_MOST_KEPT_BYTES = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A unit that was set aside: why, when, and the digests of all its bytes that failed.
+
+    `segment` is the one that it came from; None for what this machine made itself.
+    """
+
+    unit: str
+    reason: str
+    at: str
+    sha256s: tuple[str, ...]
+    segment: str | None = None
+
+    def covers(self, unit: Unit) -> bool:
+        """Whether the unit holds nothing but bytes that have failed under its key."""
+        return unit.key == self.unit and {e.sha256 for e in unit.entries} <= set(self.sha256s)
+
+    def __str__(self) -> str:
+        return f"{self.unit}: {self.reason}"
+
+
+def read_quarantine(records: Path) -> tuple[SetAside, ...]:
+    """What was set aside in this live directory, oldest first; nothing if it cannot be read."""
+    try:
+        raw = json.loads((records / _NAME).read_bytes())
+        if raw["version"] != _VERSION:
+            return ()
+        return tuple(map(_set_aside, raw["units"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ()
+
+
+def _set_aside(raw: Mapping[str, Any]) -> SetAside:
+    unit, segment = str(raw["unit"]), raw["segment"]
+    if issue := path_issue(unit):
+        raise ValueError(issue)
+    digests = tuple(text for text in raw["sha256s"] if DIGEST.fullmatch(text))
+    return SetAside(unit, str(raw["reason"]), str(raw["at"]), digests, segment and str(segment))
+
+
+def is_set_aside(unit: Unit, quarantine: Iterable[SetAside]) -> SetAside | None:
+    """The record that speaks against bringing this unit, if there is one."""
+    return next((item for item in quarantine if item.covers(unit)), None)
+
+
+def set_aside(
+    places: Places, units: Mapping[str, str], *, at: str, patience_s: float = PATIENCE_S
+) -> tuple[SetAside, ...]:
+    """Moves units, each given by its key with the reason, out of the live directory.
+
+    Gives what was set aside: units of which some file lay there. Files are renamed, so a process
+    that has them open or mapped keeps them. `at` is the time as manifests write it. Takes the
+    live directory's lock, so it MUST NOT be called while this process seeds. Raises BusyError and
+    TccacheError; calling it again is harmless.
+    """
+    lock = lock_of(places)
+    take(lock, places, patience_s)
+    try:
+        with disk_errors(places.root):
+            return _set_units_aside(places, units, at)
+    finally:
+        lock.release()
+
+
+def restore(
+    places: Places, units: Collection[str], *, patience_s: float = PATIENCE_S
+) -> tuple[str, ...]:
+    """Puts units back where they were, because they were not at fault; the keys of those.
+
+    A unit that has been compiled or brought again meanwhile stays as it is, and one whose files
+    are not kept any more is only forgotten: later seeding may bring it. Locks and raises as
+    `set_aside` does.
+    """
+    lock = lock_of(places)
+    take(lock, places, patience_s)
+    try:
+        with disk_errors(places.root):
+            found = read_quarantine(places.records)
+            back = [item.unit for item in found if item.unit in units]
+            restored = tuple(unit for unit in back if _put_back(places, unit))
+            _write(places.records, [item for item in found if item.unit not in units])
+            return restored
+    finally:
+        lock.release()
+
+
+def _set_units_aside(places: Places, units: Mapping[str, str], at: str) -> tuple[SetAside, ...]:
+    ledger = Ledger.read(places.records)
+    made = []
+    for unit, reason in units.items():
+        files = unit_files(places, unit)
+        if not files:
+            continue
+        digests = {content_digest(path, file) for path, file in files.items()} - {None}
+        origin = ledger.origins.get(unit)
+        kept = places.records / _FOLDER / _folder_name(unit)
+        shutil.rmtree(kept, ignore_errors=True)
+        for path in sorted(files, key=seed_order, reverse=True):
+            _move(files[path], kept / path)
+        segment = origin.segment if origin else None
+        made.append(SetAside(unit, reason, at, tuple(sorted(map(str, digests))), segment=segment))
+    if made:
+        ledger.forget({item.unit for item in made})
+        ledger.write_if_changed(places.records)
+        forget_receipts(places.records)
+        _write(places.records, _joined(read_quarantine(places.records), made))
+    return tuple(made)
+
+
+def _joined(before: Iterable[SetAside], made: list[SetAside]) -> list[SetAside]:
+    """One record for each unit; what has failed under its key stays known."""
+    old = {item.unit: item for item in before}
+    joined = []
+    for item in made:
+        known = old.pop(item.unit, item).sha256s
+        digests = tuple(sorted({*known, *item.sha256s}))
+        joined.append(SetAside(item.unit, item.reason, item.at, digests, item.segment))
+    return [*old.values(), *joined]
+
+
+def unit_files(places: Places, unit: str) -> dict[str, Path]:
+    """The files that lie in a live directory under a unit's key, by entry path."""
+    place = places.locate(unit)
+    if place is None:
+        return {}
+    above = unit.rpartition("/")[0]
+    found = {f"{unit}/{name}": file for name, file in _below(place)}
+    for name in _names_in(place.parent):
+        path, file = f"{above}/{name}", place.parent / name
+        if unit_key(path.split("/")) == unit and file.is_file() and not file.is_symlink():
+            found[path] = file
+    return {p: f for p, f in found.items() if not is_passed_over(p.split("/")[0], p.split("/")[1:])}
+
+
+def _below(folder: Path) -> Iterator[tuple[str, Path]]:
+    for name in _names_in(folder):
+        item = folder / name
+        if item.is_symlink():
+            continue
+        if item.is_dir():
+            yield from ((f"{name}/{below}", file) for below, file in _below(item))
+        elif item.is_file():
+            yield name, item
+
+
+def _put_back(places: Places, unit: str) -> bool:
+    kept = places.records / _FOLDER / _folder_name(unit)
+    files = {path: places.locate(path) for path, _ in _below(kept)}
+    there = unit_files(places, unit)
+    back = bool(files) and not (files.keys() & there.keys())
+    if back:
+        for path, target in sorted(files.items(), key=lambda item: seed_order(item[0])):
+            if target is not None:
+                _move(kept / path, target)
+    shutil.rmtree(kept, ignore_errors=True)
+    return back
+
+
+def _move(source: Path, target: Path) -> None:
+    """Renames; where that leads to another file system, the new file is seen when it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        temporary = target.parent / f".{secrets.token_hex(8)}.tmp"
+        shutil.copy2(source, temporary)
+        os.rename(temporary, target)
+        os.unlink(source)
+
+
+def _write(records: Path, items: list[SetAside]) -> None:
+    """Writes the newest records, and removes the files that no record keeps."""
+    items = items[-_MOST_RECORDS:]
+    text = json.dumps({"version": _VERSION, "units": [asdict(item) for item in items]})
+    write_whole(records / _NAME, text.encode())
+    kept = set(_worth_keeping(records / _FOLDER, items))
+    for name in _names_in(records / _FOLDER):
+        if name not in kept:
+            shutil.rmtree(records / _FOLDER / name, ignore_errors=True)
+
+
+def _worth_keeping(folder: Path, items: list[SetAside]) -> Iterator[str]:
+    """The folders of the youngest units, as many as there is room for."""
+    left = _MOST_KEPT_BYTES
+    for item in items[::-1][:_MOST_KEPT_UNITS]:
+        name = _folder_name(item.unit)
+        left -= sum(file.stat().st_size for _, file in _below(folder / name))
+        if left < 0:
+            return
+        yield name
+
+
+def _folder_name(unit: str) -> str:
+    return digest_bytes(unit.encode())[:32]
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
