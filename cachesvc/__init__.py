@@ -28,15 +28,18 @@ if TYPE_CHECKING:
     from cachesvc.core.errors import UntrustedError as UntrustedError
     from cachesvc.core.errors import UsageError as UsageError
     from cachesvc.core.explanation import Explanation as Explanation
+    from cachesvc.core.incident import Incident as Incident
     from cachesvc.core.measure import Arm as Arm
     from cachesvc.core.measure import Measurement as Measurement
     from cachesvc.core.measure import Sample as Sample
     from cachesvc.core.measure import Spread as Spread
+    from cachesvc.core.report import CallReport as CallReport
     from cachesvc.core.report import Counts as Counts
     from cachesvc.core.report import Report as Report
     from cachesvc.core.report import Transfer as Transfer
     from cachesvc.core.report import Verdict as Verdict
     from cachesvc.local.host import read_environment as read_environment
+    from cachesvc.local.quarantine import SetAside as SetAside
     from cachesvc.runtime.workloads import Workload as Workload
     from cachesvc.start.build import build as build
     from cachesvc.start.explain import compare as compare
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from cachesvc.start.inspect import Removal as Removal
     from cachesvc.start.inspect import Verification as Verification
     from cachesvc.start.inspect import list_bundles as list_bundles
+    from cachesvc.start.inspect import list_set_aside as list_set_aside
     from cachesvc.start.inspect import remove as remove
     from cachesvc.start.inspect import show as show
     from cachesvc.start.inspect import verify as verify
@@ -75,8 +79,10 @@ _PLACES = {
     ),
     "core.explanation": ("Explanation",),
     "core.measure": ("Arm", "Measurement", "Sample", "Spread"),
-    "core.report": ("Counts", "Report", "Transfer", "Verdict"),
+    "core.incident": ("Incident",),
+    "core.report": ("CallReport", "Counts", "Report", "Transfer", "Verdict"),
     "local.host": ("read_environment",),
+    "local.quarantine": ("SetAside",),
     "runtime.workloads": ("Workload",),
     "start.build": ("build",),
     "start.explain": ("compare", "explain"),
@@ -86,6 +92,7 @@ _PLACES = {
         "Removal",
         "Verification",
         "list_bundles",
+        "list_set_aside",
         "remove",
         "show",
         "verify",

@@ -6,16 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from cachesvc.core.errors import BundleNotFound, IntegrityError
+from cachesvc.core.errors import BundleNotFound, IntegrityError, TccacheError
 from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.merge import Segment, merge
 from cachesvc.core.proof import Proof
+from cachesvc.local.quarantine import SetAside, read_quarantine
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.repository.scratch import scratch
+from cachesvc.runtime.directories import current
 from cachesvc.start.bundles import matching
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
+from cachesvc.start.target import own_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,21 @@ def list_bundles(
     repository = open_repository(store, trust)
     found = repository.bundles() if name is None else matching(repository, name)
     return tuple(_listing(bundle) for bundle in found)
+
+
+def list_set_aside() -> tuple[SetAside, ...]:
+    """The units that have failed on this machine and are not used any more, oldest first.
+
+    Those of the live directory that a start of this process would use; none where no torch is
+    installed.
+    """
+    environment = own_environment()
+    if environment is None:
+        return ()
+    try:
+        return read_quarantine(current(environment).places.records)
+    except TccacheError:  # no directory can be used, so nothing was ever set aside in one
+        return ()
 
 
 def show(
