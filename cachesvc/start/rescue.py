@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import Any
 
 from cachesvc.core.errors import TccacheError
@@ -33,9 +34,14 @@ _DIED_ANYWAY = (
 
 @dataclass
 class Rescue:
-    """Makes the calls of an attempt; each way out of a failure is tried once."""
+    """Makes the calls of an attempt; each way out of a failure is tried once.
+
+    `damaged` are units whose files nobody can use, so they never come back; `aside` are those that
+    are under suspicion.
+    """
 
     attempt: Attempt
+    damaged: dict[str, str] = field(default_factory=dict)
     aside: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -71,13 +77,13 @@ class Rescue:
         """The call made once more without the bundle, as its output was wrong."""
         from cachesvc.runtime.reset import apart
 
-        self._put_aside(dict.fromkeys(self._brought(), reason))
+        self._suspect(dict.fromkeys(self._brought(), reason))
         with apart():
             return timed(call)
 
     def told(self) -> tuple[str, ...]:
         """What this start has set aside, each unit with the reason."""
-        return tuple(f"{unit}: {reason}" for unit, reason in self.aside.items())
+        return tuple(f"{u}: {reason}" for u, reason in {**self.damaged, **self.aside}.items())
 
     def take_back(self) -> None:
         """Puts back what was set aside by this start: it was not at fault."""
@@ -90,60 +96,61 @@ class Rescue:
     def _again(self, call: Call, error: Exception) -> Made:
         from cachesvc.runtime.reset import forget_compiled
 
-        for step in (self._damaged, self._named_by, self._all_brought):
-            if self._put_aside(step(error)):
-                if step == self._damaged:
-                    self._bring_again()
+        for step in (self._without_damage, self._without_named, self._without_brought):
+            if step(error):
                 forget_compiled()
                 try:
                     return timed(call)
                 except Exception as later:
                     error = later
-        return self._apart(call, error)
+        return self._apart(call)
 
-    def _apart(self, call: Call, error: Exception) -> Made:
+    def _apart(self, call: Call) -> Made:
         """The last way: directories in which nothing has ever been compiled."""
         from cachesvc.runtime.reset import apart
 
         try:
-            if not self.aside:
-                raise error
             with apart():
                 return timed(call)
         except Exception:
             self.take_back()
             raise
 
-    def _damaged(self, _: Exception) -> dict[str, str]:
+    def _without_damage(self, _: Exception) -> bool:
         places = self._places()
-        return {} if places is None else {d.unit: d.reason for d in damaged_units(places)}
-
-    def _named_by(self, error: Exception) -> dict[str, str]:
-        """The brought units of which the error, or one that led to it, names the last part."""
-        text = " ".join(_texts(error))
-        named = (unit for unit in self._brought() if unit.rpartition("/")[2] in text)
-        return dict.fromkeys(named, _told(error))
-
-    def _all_brought(self, error: Exception) -> dict[str, str]:
-        return dict.fromkeys(self._brought(), _told(error))
-
-    def _put_aside(self, units: Mapping[str, str]) -> bool:
-        """Whether any of them was there to be set aside."""
-        places = self._places()
-        fresh = {unit: reason for unit, reason in units.items() if unit not in self.aside}
-        if places is None or not fresh:
-            return False
-        try:
-            done = set_aside(places, fresh, at=now())
-        except TccacheError as error:
-            self.attempt.notes.append(f"nothing could be set aside: {error}")
-            return False
-        self.aside |= {item.unit: item.reason for item in done}
+        damaged = {} if places is None else {d.unit: d.reason for d in damaged_units(places)}
+        done = self._put_aside(damaged)
+        self.damaged |= done
+        if done:
+            self._say_trouble(self.attempt.bring_again)
         return bool(done)
 
-    def _bring_again(self) -> None:
-        """Seeds good bytes in the place of damaged ones; without them the start compiles."""
-        self._say_trouble(self.attempt.bring_again)
+    def _without_named(self, error: Exception) -> bool:
+        """Without the brought units of which the error, or one that led to it, names the last
+        part."""
+        text = " ".join(_texts(error))
+        named = (unit for unit in self._brought() if unit.rpartition("/")[2] in text)
+        return self._suspect(dict.fromkeys(named, _told(error)))
+
+    def _without_brought(self, error: Exception) -> bool:
+        return self._suspect(dict.fromkeys(self._brought(), _told(error)))
+
+    def _suspect(self, units: Mapping[str, str]) -> bool:
+        fresh = {unit: reason for unit, reason in units.items() if unit not in self.aside}
+        done = self._put_aside(fresh)
+        self.aside |= done
+        return bool(done)
+
+    def _put_aside(self, units: Mapping[str, str]) -> dict[str, str]:
+        """Those of the units that were there to be set aside, each with the reason."""
+        places = self._places()
+        if places is None or not units:
+            return {}
+        try:
+            return {item.unit: item.reason for item in set_aside(places, units, at=now())}
+        except TccacheError as error:
+            self.attempt.notes.append(f"nothing could be set aside: {error}")
+            return {}
 
     def _brought(self) -> tuple[str, ...]:
         """The keys of the units that the bundles of this start have in the live directory."""
@@ -166,15 +173,14 @@ class Rescue:
             return
         if step is Measure.VERIFY:
             self.attempt.notes.append(_DIED)
-            if self._put_aside({d.unit: d.reason for d in damaged_units(places)}):
-                self._bring_again()
+            self._without_damage(TccacheError(_DIED))
         elif step is Measure.SET_ASIDE:
-            self._put_aside(dict.fromkeys(self._brought(), _DIED_TWICE))
+            self._suspect(dict.fromkeys(self._brought(), _DIED_TWICE))
         else:
             units = [i.unit for i in read_quarantine(places.records) if i.reason == _DIED_TWICE]
             restore(places, units)
             self.attempt.notes.append(_DIED_ANYWAY)
-            self._bring_again()
+            self._say_trouble(self.attempt.bring_again)
 
     def _say_trouble(self, work: Callable[[], None]) -> None:
         try:
@@ -199,13 +205,17 @@ def _fails_as_written(call: Call) -> bool:
     return False
 
 
-def _told(error: Exception) -> str:
-    """The error in a line: what it is, and the first line of what it says."""
+def _told(error: BaseException) -> str:
+    """The error that led to all others, in a line: what it is, and the first line of its text."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 def _texts(error: BaseException | None) -> Iterable[str]:
+    """What the error and those that led to it say, and the files in which they were raised."""
     while error is not None:
         yield str(error)
+        yield from (frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
         error = error.__cause__ or error.__context__

@@ -85,7 +85,6 @@ def test_a_unit_that_raises_is_set_aside_and_the_start_goes_on(
     store, stem = poisoned
     how: dict[str, Any] = {"store": store, "label": "fused", "home": tmp_path / "home"}
     first = starts.run(AGAIN, **how)
-    print(first["text"])
     (aside,) = first["set_aside"]
     assert stem in aside
     assert "poison" in aside
