@@ -9,7 +9,7 @@ import functools
 import types
 from argparse import Namespace
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -37,9 +37,10 @@ from cachesvc.runtime.functions import (
     layers,
     own_fields,
 )
+from cachesvc.runtime.state import State
 from cachesvc.runtime.tensors import describe_tensor
 
-__all__ = ["Describer", "Hidden", "describe", "describe_tensor"]
+__all__ = ["Describer", "describe", "describe_tensor"]
 
 _MAX_DEPTH = 6
 _MAX_VALUES = 500_000
@@ -50,8 +51,6 @@ _PLAIN = (types.SimpleNamespace, Namespace)
 _GROWING = (defaultdict, Counter)
 # Classes of torch that hold what is about a process: ranks, groups, counters.
 _OPAQUE = ("torch._C", "torch.distributed", "torch.utils.hooks", "torch._dynamo", "torch.cuda")
-# What asks for one value of an object by its class and name: whether it is left out.
-Hidden = Callable[[type, str, object], bool]
 
 
 def describe(value: object) -> Json:
@@ -74,11 +73,11 @@ class Describer:
     million others (a cache, a trainer) only the class of the rest.
     """
 
-    def __init__(self, hidden: Hidden = lambda kind, name, value: False) -> None:
+    def __init__(self, state: State | None = None) -> None:
         self.parts: dict[str, Json] = {}
         self.found: list[tuple[object, str]] = []
         self.places: dict[int, str] = {}
-        self._hidden = hidden
+        self._state = state or State()
         self._kept: list[object] = []
         self._known: dict[tuple[int, int], Json] = {}
         self._codes: dict[int, str] = {}
@@ -107,7 +106,7 @@ class Describer:
         """The plain attributes of an object, by name; without the volatile ones and `but`."""
         kind = type(value)
         for name, item in sorted(self._fields(value).items()):
-            if name in but or is_volatile(name, item) or self._hidden(kind, name, item):
+            if name in but or is_volatile(name, item) or self._state.has_field(kind, name, item):
                 continue
             if not _is_computed(kind, name):
                 yield plain_text(name), self.describe(item, _inside(place, name), depth)
@@ -120,9 +119,8 @@ class Describer:
             self._kept.append(layer)
             place = f"{module_name(layer.__module__)}.{layer.__qualname__}"
             for name, item in (*defaults(layer), *closure(layer)):
-                if not any(item is other for other in (value, *own)) and not self._hidden(
-                    types.FunctionType, name, (layer, item)
-                ):
+                wraps = any(item is other for other in (value, *own))
+                if not wraps and not self._state.has_bound(layer, name, item):
                     described = self.describe(item, f"closure {place}.{name}")
                     bound[name] = [bound[name], described] if name in bound else described
         text = self.codes(value)

@@ -32,9 +32,10 @@ from cachesvc.runtime.functions import (
     is_found_by_name,
     layers,
 )
+from cachesvc.runtime.scope import resolve
+from cachesvc.runtime.state import CONSTRUCTORS, State
 
 _MAX_FUNCTIONS = 20_000
-_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__setstate__"})
 # Members that Python calls by itself, but never while a model runs.
 _ASIDE = frozenset(
     (
@@ -43,10 +44,6 @@ _ASIDE = frozenset(
         *("__copy__", "__deepcopy__", "__dir__"),
     )
 )
-_MODULE_FACTS = frozenset(
-    {"__name__", "__file__", "__doc__", "__spec__", "__package__", "__version__"}
-)
-_CONTAINERS = (dict, list, set, bytearray, deque, type(None))
 
 
 class Reach:
@@ -57,7 +54,8 @@ class Reach:
     """
 
     def __init__(self) -> None:
-        self.describer = Describer(self._is_state)
+        self._state = State()
+        self.describer = Describer(self._state)
         self.modules: list[tuple[torch.nn.Module, str]] = []
         self._parts: dict[str, list[Json]] = {}
         self._code: deque[tuple[types.FunctionType, type | None, str]] = deque()
@@ -71,8 +69,7 @@ class Reach:
         self._waiting: dict[str, list[tuple[type, object]]] = {}
         self._facts: dict[tuple[type, str], Json] = {}
         self._globals: dict[str, None] = {}
-        self._state: set[object] = set()
-        self._changed: set[object] = set()
+        self._built: set[tuple[type, str]] = set()
 
     def later(self, value: Callable[[], None]) -> None:
         """Describes a value once all code that is known by then has been read."""
@@ -83,6 +80,7 @@ class Reach:
         while self._code or self._values:
             while self._code:
                 self._read(*self._code.popleft())
+            self._note_constructions()
             if self._values:
                 self._values.popleft()()
             for value, place in self.describer.found:
@@ -127,10 +125,10 @@ class Reach:
             for name, value in tuple(vars(base).items()):
                 if is_constant(value):
                     continue
-                mentioned = name in self._mentioned and name not in _CONSTRUCTORS
+                mentioned = name in self._mentioned and name not in CONSTRUCTORS
                 if mentioned or self._runs_by_itself(base, name, value, named):
                     self._follow_member(base, name, value)
-                elif name not in _CONSTRUCTORS:
+                elif name not in CONSTRUCTORS:
                     self._waiting.setdefault(name, []).append((base, value))
 
     def _follow_member(self, owner: type, name: str, value: object) -> None:
@@ -145,7 +143,7 @@ class Reach:
     def _content(self, owner: type, name: str, value: object) -> None:
         """What a class holds besides its functions, such as a table."""
         related = [kind for kind, _ in self._classes if issubclass(kind, owner)]
-        if not any(self._is_state(kind, name, value) for kind in related):
+        if not any(self._state.has_field(kind, name, value) for kind in related):
             place = f"class {class_name(owner)}.{name}"
             self._note_member(owner, name, self.describer.describe(value, place))
 
@@ -170,7 +168,7 @@ class Reach:
             return False
         if issubclass(kind, torch.autograd.Function):
             return True
-        if name in _CONSTRUCTORS:
+        if name in CONSTRUCTORS:
             return named
         return name.startswith("__") and name.endswith("__") and name not in _ASIDE
 
@@ -206,7 +204,7 @@ class Reach:
         if is_foreign(home(function)):
             return
         self._mention(found)
-        self._note_state(function, owner, name, found)
+        self._state.note(function, owner, name, found)
         for chain in found.reads:
             self._global(function, chain)
 
@@ -216,63 +214,35 @@ class Reach:
             self._uses[key] = uses(function.__code__)
         return self._uses[key]
 
+    def _note_constructions(self) -> None:
+        """Notes the globals that constructors fill, with the methods that they call by name."""
+        members = [
+            (kind, name, value)
+            for kind, _ in self._classes
+            if (kind, "") not in self._built
+            for name, value in vars(kind).items()
+            if not is_constant(value)
+        ]
+        self._built.update((kind, "") for kind, _ in self._classes)
+        names, seen = {*CONSTRUCTORS}, 0
+        while len(names) > seen:
+            seen = len(names)
+            for kind, name, value in members:
+                if name in names and (kind, name) not in self._built:
+                    self._built.add((kind, name))
+                    for function in layers(value):
+                        found = self._used(function)
+                        names |= found.mentioned
+                        self._state.note_construction(function, found)
+
     def _mention(self, found: Uses) -> None:
         for name in sorted(found.mentioned - self._mentioned):
             for kind, value in self._waiting.pop(name, ()):
                 self._follow_member(kind, name, value)
         self._mentioned |= found.mentioned
 
-    def _note_state(
-        self, function: types.FunctionType, owner: type | None, name: str, found: Uses
-    ) -> None:
-        for targets, noted in ((found.writes, self._state), (found.changes, self._changed)):
-            for kind, *names in targets:
-                if kind == "global":
-                    label = self._resolved(function, tuple(names))
-                    noted.add(label[0] if label else None)
-                elif kind == "any" or (kind == "self" and owner is None and _takes_self(function)):
-                    noted.add(names[0])
-                elif kind == "self" and owner is not None and name not in _CONSTRUCTORS:
-                    noted.add((owner, names[0]))
-                elif kind in {"cell", "local"}:
-                    noted.add((id(function.__code__), names[0]))
-
-    def _is_state(self, kind: type, name: str, value: Any) -> bool:
-        """Whether reachable code writes this field of an object, or this value of a function."""
-        if kind is types.FunctionType:
-            function, value = value
-            keys: list[object] = [(id(function.__code__), name)]
-            if isinstance(value, logging.Logger):
-                return True
-        else:
-            keys = [name, *((base, name) for base in kind.__mro__)]
-        if any(key in self._state for key in keys):
-            return True
-        return isinstance(value, _CONTAINERS) and any(key in self._changed for key in keys)
-
-    def _resolved(
-        self, function: types.FunctionType, chain: tuple[str, ...]
-    ) -> tuple[str, Any] | None:
-        """Name and value of the global that code means: of `pkg.sub.f` the `f` in pkg.sub."""
-        scope, where = function.__globals__, module_name(home(function))
-        name, *rest = chain
-        if name in _MODULE_FACTS or name not in scope:
-            return None
-        value = scope[name]
-        while isinstance(value, types.ModuleType) and rest:
-            if value is torch and rest[0] == "ops":
-                return _operator(rest[1:])
-            scope, where = vars(value), module_name(value.__name__)
-            name = rest.pop(0)
-            if type(value) is not types.ModuleType or name not in scope:
-                return None  # a lazy module has a name only once somebody has asked for it
-            value = scope[name]
-            if is_foreign(where) and not is_followed(value):
-                return None
-        return f"{where}.{name}", value
-
     def _global(self, function: types.FunctionType, chain: tuple[str, ...]) -> None:
-        resolved = self._resolved(function, chain)
+        resolved = resolve(function, chain)
         if resolved is None or resolved[0] in self._globals:
             return
         label, value = resolved
@@ -288,10 +258,7 @@ class Reach:
         self.later(lambda: self._bind(label, value))
 
     def _bind(self, label: str, value: object) -> None:
-        if label in self._state:
-            return
-        if label in self._changed and isinstance(value, _CONTAINERS):
-            self.note(f"global {label}", class_name(type(value)))
+        if self._state.has_global(label, value):
             return
         described = self.describer.describe(value, f"global {label}")
         # What has components of its own under this name needs none that says so.
@@ -307,16 +274,10 @@ class Reach:
         for name, value in tuple(vars(kind).items()):
             if (kind, name) in self._facts:
                 yield name, self._facts[kind, name]
-            elif (
-                layers(value) and name not in _CONSTRUCTORS
-            ):  # what they do shows in what they made
+            elif layers(value) and name not in CONSTRUCTORS:  # what they do shows in what they made
                 yield name, self.describer.codes(value)
             elif is_constant(value) and not name.startswith("__"):
                 yield name, self.describer.describe(value)
-
-
-def _takes_self(function: types.FunctionType) -> bool:
-    return function.__code__.co_varnames[:1] == ("self",)
 
 
 def _owner(function: types.FunctionType) -> type | None:
@@ -329,10 +290,3 @@ def _owner(function: types.FunctionType) -> type | None:
         found = vars(found).get(part) if found is not None else None
     is_member = isinstance(found, type) and function in layers(vars(found).get(name))
     return found if is_member else None
-
-
-def _operator(names: list[str]) -> tuple[str, Any] | None:
-    """A custom operator that Python defines, by the names after `torch.ops`."""
-    known = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
-    name = "::".join(names[:2])
-    return (name, known[name]) if name in known else None
