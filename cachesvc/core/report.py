@@ -280,6 +280,7 @@ class Report:
         yield from (f"set aside, {text}" for text in self.set_aside)
         yield from _meaning(counts)
         yield from _uncovered(self.calls)
+        yield from (f"{call.signature}: {call.checked}" for call in self.calls if call.checked)
         yield from sentences(self.incidents)
         if self.publishing is not None:
             yield f"publication: {self.publishing.state()}"

@@ -50,3 +50,8 @@ def _undo(module: torch.nn.Module) -> None:
 def run_all_eagerly() -> None:
     """Makes everything in this process run as it was written, until the stance is set again."""
     torch.compiler.set_stance("force_eager")
+
+
+def is_training(model: Any) -> bool:
+    """Whether any part of a model is in training mode."""
+    return isinstance(model, torch.nn.Module) and any(m.training for m in model.modules())

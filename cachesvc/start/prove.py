@@ -15,6 +15,7 @@ from cachesvc.runtime.compiler import do_without_compiler, eager_graphs
 from cachesvc.runtime.compiler import notes as uncompiled
 from cachesvc.runtime.incidents import IncidentMeter
 from cachesvc.start.attempt import Attempt
+from cachesvc.start.check import Check, Outcome
 from cachesvc.start.rescue import Rescue
 from cachesvc.start.target import address_name, named_models
 
@@ -22,6 +23,9 @@ _UNSTORED = (
     "AOTAutograd has stored nothing for {} graphs, so each start traces them again: a graph with"
     " gradients is stored after its backward pass; make the calls under torch.no_grad(), or give"
     " whole training steps"
+)
+_NOT_AT_FAULT = (
+    "the output of {} is {}; so it is without the bundle: the compiler or the model is at fault"
 )
 _EAGER = "on_miss is eager and nothing of a bundle can be used: the model runs as it was written"
 _ALL_EAGER = (
@@ -85,9 +89,15 @@ class _Proof:
         self.rescue = Rescue(self.attempt)
 
     def make(self, call: Call) -> None:
-        """Makes one call."""
+        """Makes one call, and compares its output if the caller wants that."""
         before = self.meter.read()
-        _, seconds = self.rescue.make(call)
+        check = Check(self.attempt) if self.attempt.options.check else None
+        if check is not None:
+            check.before(call)
+        output, seconds = self.rescue.make(call)
+        outcome = Outcome("") if check is None else check.after(call, output)
+        if check is not None and outcome.wrong and self.attempt.brought.is_usable:
+            outcome = self._without_bundle(call, check, outcome)
         known = self.attempt.brought.coverage
         self.made.append(
             CallReport(
@@ -95,8 +105,20 @@ class _Proof:
                 seconds=seconds,
                 counts=self.meter.read().minus(before),
                 covered=call.signature in known if known else None,
+                checked=outcome.said,
             )
         )
+
+    def _without_bundle(self, call: Call, check: Check, wrong: Outcome) -> Outcome:
+        """The outcome of the call made again without what was brought, which is set aside if it
+        was at fault."""
+        output, _ = self.rescue.make_apart(call, f"the output of {call.signature} was {wrong.said}")
+        outcome = check.after(call, output)
+        if outcome.wrong:
+            self.rescue.take_back()
+            self.attempt.notes.append(_NOT_AT_FAULT.format(call.signature, outcome.said))
+            return outcome
+        return Outcome(f"{outcome.said}, without the bundle; with it {wrong.said}")
 
     def report(self) -> Report:
         attempt, brought = self.attempt, self.attempt.brought

@@ -78,8 +78,12 @@ class Rescue:
         from cachesvc.runtime.reset import apart
 
         self._suspect(dict.fromkeys(self._brought(), reason))
-        with apart():
-            return timed(call)
+        try:
+            with apart():
+                return timed(call)
+        except Exception:
+            self.take_back()
+            raise
 
     def told(self) -> tuple[str, ...]:
         """What this start has set aside, each unit with the reason."""
