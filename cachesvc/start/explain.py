@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cachesvc.core.address import Address
 from cachesvc.core.changes import narrowed
 from cachesvc.core.components import Components, Difference
 from cachesvc.core.errors import IntegrityError
@@ -15,10 +16,11 @@ from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.requirement import Unmet
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
+from cachesvc.start.bundles import neighbour
 from cachesvc.start.nearest import Subject, elsewhere, nearby, nearest, subject_of, the_one
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
-from cachesvc.start.target import EnvironmentLike, resolve_environment
+from cachesvc.start.target import EnvironmentLike, Target, resolve_environment
 from cachesvc.start.transfer import Holdings, capabilities, holdings
 
 _SHOWN_CALLS = 5
@@ -168,7 +170,7 @@ def _explained(repository: Repository, subject: Subject, listed: Sequence[Bundle
             *said.notes,
             *(item.reason for item in found.refused),
             *elsewhere(subject, listed, manifest.address),
-            *(_coverage(found) if hit else ()),
+            *(_coverage(found) if hit else _standing_in(repository, subject)),
         ),
     )
     return _compared(_Side.of(manifest, found), _this_side(subject, manifest), said)
@@ -195,6 +197,22 @@ def _would_hit(
         return True
     others = (bundle for bundle in found if bundle.address != reading.address)
     return any(holdings(repository, (b,), foreign=subject.foreign).units for b in others)
+
+
+def _standing_in(repository: Repository, subject: Subject) -> Iterator[str]:
+    """The bundle that a start takes in the place of the one that is missing."""
+    if subject.name is None or subject.model is None or subject.foreign:
+        return
+    from cachesvc.runtime.context import read_context
+
+    address = Address(subject.name, subject.model.digest, subject.environment.digest)
+    goal = Target(address, subject.environment, subject.model)
+    chosen = neighbour(repository, goal, read_context())
+    if chosen is not None:
+        yield (
+            f"a start falls back to {chosen.bundles[0].address}: the graphs that did not change"
+            " come from there"
+        )
 
 
 def _coverage(found: Holdings) -> Iterator[str]:

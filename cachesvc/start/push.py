@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cachesvc.core.components import Components
 from cachesvc.core.errors import UsageError
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
@@ -16,6 +13,7 @@ from cachesvc.repository.publish import Facts, Publication
 from cachesvc.start.beside import Beside
 from cachesvc.start.clock import nonce, now
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
+from cachesvc.start.producer import producer
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, publish_goods
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
@@ -112,7 +110,7 @@ def _facts(goal: Target, report: Report | None, tags: tuple[str, ...]) -> Facts:
         model=goal.model,
         created=now(),
         nonce=nonce(),
-        producer=_producer(),
+        producer=producer(),
         coverage=report.coverage if report else (),
         proof=_proof(report) if report else None,
         tags=tags,
@@ -136,13 +134,4 @@ def _proof(report: Report) -> Proof:
         cold_s=report.first_call_s if cold else report.cold_s,
         warm_s=report.first_call_s if report.verdict is Verdict.WARM else None,
         verdict=report.verdict,
-    )
-
-
-def _producer() -> Components:
-    return Components.of(
-        {
-            "tccache": importlib.metadata.version("tccache"),
-            "python": platform.python_version(),
-        }
     )

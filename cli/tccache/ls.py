@@ -18,12 +18,25 @@ from tccache.output import Output, size, table
 def ls(out: Output, model: str | None, **options: Any) -> None:
     """List the bundles of a store, or those of MODEL.
 
+    Also what was set aside on this machine, because it failed when it was loaded or called.
+
     \b
     Example:
       tccache ls --store s3://ml-cache/prod --trust store
     """
     found = cachesvc.list_bundles(model, **options)
-    out.result({"bundles": [listing_json(item) for item in found]}, listing_lines(found))
+    aside = cachesvc.list_set_aside()
+    out.result(
+        {
+            "bundles": [listing_json(item) for item in found],
+            "set_aside": [_aside_json(item) for item in aside],
+        },
+        [*listing_lines(found), *(f"set aside on this machine: {item}" for item in aside)],
+    )
+
+
+def _aside_json(item: cachesvc.SetAside) -> dict[str, Any]:
+    return {"unit": item.unit, "reason": item.reason, "at": item.at, "segment": item.segment}
 
 
 def listing_json(item: cachesvc.Listing) -> dict[str, Any]:

@@ -20,7 +20,8 @@ FIELDS = {
     "pull": "found bundles packs bytes seeded in_place kept left_out artifacts directories pull_s"
     " seed_s notes",
     "lookup": "hit bundles units bytes pack_bytes left_out refused coverage proof",
-    "ls": "bundles",
+    "ls": "bundles set_aside",
+    "explain": "asked nearest would_hit differences unknown notes",
     "show": "bundles",
     "rm": "dry_run bundles objects bytes",
     "verify": "ok bundles segments entries bytes problems orphans",
@@ -33,6 +34,7 @@ LINES = {
     "pull": ["pull", "m"],
     "lookup": ["lookup", "m"],
     "ls": ["ls"],
+    "explain": ["explain", "m"],
     "show": ["show", "m"],
     "rm": ["rm", "m", "--yes"],
     "verify": ["verify"],
@@ -151,6 +153,18 @@ def test_ls_lists_bundles(tccache: Command, store: Path) -> None:
     assert line.startswith("m     any    ")
     assert tccache("ls", "other", "--store", store).out == "no bundles\n"
     assert tccache("ls", "--store", "not-there-yet").out == "no bundles\n"
+
+
+def test_ls_names_what_was_set_aside_here(
+    tccache: Command, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that failed on this machine, with the reason, below the bundles."""
+    aside = cachesvc.SetAside("inductor/aa/caa", "it raised", "2026-01-01T00:00:00.000000Z", ())
+    monkeypatch.setattr(cachesvc, "list_set_aside", lambda: (aside,), raising=False)
+    lines = tccache("ls", "--store", store).out.splitlines()
+    assert lines[-1] == "set aside on this machine: inductor/aa/caa: it raised"
+    (told,) = tccache("ls", "--store", store, "--json").json["set_aside"]
+    assert told["unit"] == "inductor/aa/caa"
 
 
 def test_show_tells_what_a_bundle_holds(tccache: Command, store: Path, tree: Path) -> None:
