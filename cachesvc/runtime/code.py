@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-from cachesvc.core.digest import Json, digest_json
+from cachesvc.core.digest import Json, digest_bytes, digest_json
 
 UNREADABLE = "unreadable"
 _MAX_LAYERS = 16
@@ -30,7 +30,7 @@ def code_digest(function: object) -> str:
 
 def own_code_digest(code: types.CodeType) -> str:
     """The same of one code object and those nested in it."""
-    return digest_json(_facts(code))[:16]
+    return digest_bytes(repr(_facts(code)).encode(errors="backslashreplace"))[:16]
 
 
 def _codes(function: object) -> Iterator[types.CodeType]:

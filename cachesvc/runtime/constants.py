@@ -67,6 +67,9 @@ def constant(value: Any) -> Json:
         return value
     if isinstance(value, re.Pattern):
         return f"pattern {plain_text(repr(value.pattern))} {int(value.flags)}"
+    if _is_numpy(value, "generic"):
+        plain = value.item()  # its own text has changed between versions of numpy
+        return f"{class_name(type(value))} {_shown(value if type(plain) is type(value) else plain)}"
     return f"{class_name(type(value))} {_shown(value)}"
 
 

@@ -231,7 +231,7 @@ class Describer:
 
     def _object(self, value: object, place: str, depth: int) -> Json:
         kind = type(value)
-        if _is_opaque(kind):
+        if _is_opaque(kind) or kind is torch.device:
             return class_name(kind)
         self._meet(kind, place)
         if id(value) in self.places:

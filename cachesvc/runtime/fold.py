@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from cachesvc.core.digest import Json, canonical_json
+from cachesvc.core.digest import Json
 
 _NUMBER = re.compile(r"(^|\.)\d+(?=\.|$)")
 _LIKE = 3  # fewer than that have no majority
@@ -53,10 +53,8 @@ def _common(members: list[Facts]) -> Iterator[tuple[str, Json]]:
 
 
 def _key(value: Json) -> object:
-    """What is equal exactly for equal JSON: `True` is no 1, and 1 no 1.0."""
-    if isinstance(value, dict | list):
-        return canonical_json(value)
-    return type(value), value
+    """What is equal for equal facts, found in the same way: `True` is no 1, and 1 no 1.0."""
+    return repr(value) if isinstance(value, dict | list) else (type(value), value)
 
 
 def _exceptions(facts: Facts, common: Facts) -> Iterator[tuple[str, Json]]:

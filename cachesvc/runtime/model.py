@@ -5,8 +5,10 @@ Each part is a named component, so that a miss can name the one that changed.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,7 +40,21 @@ def model_components(model: Any, *, salt: str = "") -> Components:
     shape, a dtype, a plain attribute, a mode, a hook or a compile option changes. `salt` is the
     user's own component. Never raises for what attributes hold.
     """
-    return _components(_parts(model, original(model), salt))
+    with _no_collection():
+        return _components(_parts(model, original(model), salt))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: it would look at all objects of large libraries, which
+    takes as long as the digest itself, for some thousand short-lived ones."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _parts(model: Any, inner: Any, salt: str) -> _Parts:

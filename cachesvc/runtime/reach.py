@@ -70,6 +70,7 @@ class Reach:
         self._facts: dict[tuple[type, str], Json] = {}
         self._globals: dict[str, None] = {}
         self._built: set[tuple[type, str]] = set()
+        self._unbuilt: list[type] = []
 
     def later(self, value: Callable[[], None]) -> None:
         """Describes a value once all code that is known by then has been read."""
@@ -80,7 +81,8 @@ class Reach:
         while self._code or self._values:
             while self._code:
                 self._read(*self._code.popleft())
-            self._note_constructions()
+            if self._unbuilt:
+                self._note_constructions()
             if self._values:
                 self._values.popleft()()
             for value, place in self.describer.found:
@@ -122,6 +124,7 @@ class Reach:
                 continue
             self._classes.pop((base, False), None)
             self._classes[base, named] = None
+            self._unbuilt.append(base)
             for name, value in tuple(vars(base).items()):
                 if is_constant(value):
                     continue
@@ -216,14 +219,13 @@ class Reach:
 
     def _note_constructions(self) -> None:
         """Notes the globals that constructors fill, with the methods that they call by name."""
+        kinds, self._unbuilt = self._unbuilt, []
         members = [
             (kind, name, value)
-            for kind, _ in self._classes
-            if (kind, "") not in self._built
+            for kind in kinds
             for name, value in vars(kind).items()
             if not is_constant(value)
         ]
-        self._built.update((kind, "") for kind, _ in self._classes)
         names, seen = {*CONSTRUCTORS}, 0
         while len(names) > seen:
             seen = len(names)
