@@ -189,7 +189,9 @@ class Describer:
         self._meet(value, place)
         if is_found_by_name(value):
             return f"function {full}"
-        return {"function": full, "code": self.function(value)}
+        described: dict[str, Json] = {"function": full, "code": self.function(value)}
+        configs = own_fields(value).get("configs")  # what Triton tries for a kernel
+        return {**described, "configs": self.describe(configs)} if configs else described
 
     def _items(self, value: Any, place: str, depth: int) -> Json:
         if isinstance(value, dict | types.MappingProxyType):
@@ -276,7 +278,9 @@ def _is_opaque(kind: type) -> bool:
     if module.startswith(_OPAQUE):
         return True
     return (
-        is_foreign_class(kind) and not module.startswith("torch") and not issubclass(kind, _PLAIN)
+        is_foreign_class(kind)
+        and not module.startswith(("torch", "triton."))
+        and not issubclass(kind, _PLAIN)
     )
 
 
