@@ -322,6 +322,8 @@ def _meaning(counts: Counts) -> Iterator[str]:
         yield f"{counts.compiled} graphs were compiled here: publish this start to have them cached"
     if counts.graph_bypasses:
         yield f"Inductor cannot cache {counts.graph_bypasses} graphs; each start compiles them"
+    if counts.eager:
+        yield f"{counts.eager} graphs could not be compiled here and run as they were written"
     if counts.unsaved:
         yield f"{counts.unsaved} graphs were compiled and could not be saved: see torch's warnings"
     if counts.generated > counts.graph_misses + counts.graph_bypasses:

@@ -34,8 +34,8 @@ def _torchs_default() -> str | None:
     default: Callable[[], str] | None = getattr(module, "default_cache_dir", None)
     try:
         folder = None if default is None else default()
-    except OSError:  # there is no temporary directory, so torch has none to take either
-        return None
+    except (OSError, KeyError, ImportError):
+        return None  # no temporary directory, or a user without a name: torch takes none either
     return None if folder is None or _started_with(f"{INDUCTOR}={folder}") else folder
 
 

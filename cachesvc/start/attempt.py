@@ -25,6 +25,11 @@ from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import Target, target
 
+_CONTEXT = (
+    "what differs may be in the compiler's keys: then what was compiled with the other value is not"
+    " found, and is compiled again here"
+)
+
 Stages = list[tuple[str, float]]
 
 
@@ -192,3 +197,4 @@ def _context_notes(contexts: Sequence[Components]) -> Iterator[str]:
     if contexts and here not in contexts:
         for difference in contexts[-1].diff(here):
             yield f"context differs, {difference}"
+        yield _CONTEXT

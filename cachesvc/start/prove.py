@@ -125,7 +125,7 @@ class _Proof:
         counts, incidents = self.meter.read(), self.incidents.read()
         first = self.made[0].seconds if self.made else None
         stages = [*attempt.stages, *([] if first is None else [("first call", first)])]
-        unstored = self.meter.unstored()
+        unstored = max(0, self.meter.unstored() - counts.eager)
         notes = [*attempt.notes, *([_UNSTORED.format(unstored)] if unstored else [])]
         notes += uncompiled(self.eager)
         settled = bool(self.made)

@@ -158,6 +158,7 @@ def test_text(report: Report, text: str) -> None:
         (replace(HIT, autograd_misses=2), "AOTAutograd had no entry for 2 graphs"),
         (replace(HIT, cpp_builds=1, triton_builds=2), "native code was built 3 times"),
         (replace(HIT, autotunings=4), "4 autotunings were measured again"),
+        (replace(HIT, eager=2), "2 graphs could not be compiled here and run as they were"),
         (replace(HIT, unsaved=2), "2 graphs were compiled and could not be saved"),
         (replace(HIT, graph_breaks=5), "5 graph breaks split the model"),
         (replace(HIT, unread=("a", "b")), "this torch lacks the counters a, b"),
