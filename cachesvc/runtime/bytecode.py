@@ -47,6 +47,15 @@ _Target = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Import:
+    """An import statement inside a function: module, number of dots, names taken from it."""
+
+    module: str
+    level: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Uses:
     """What a code object and those nested in it name.
 
@@ -60,7 +69,7 @@ class Uses:
     mentioned: frozenset[str] = frozenset()
     writes: frozenset[_Target] = frozenset()
     changes: frozenset[_Target] = frozenset()
-    imports: tuple[str, ...] = ()
+    imports: tuple[Import, ...] = ()
     codes: tuple[types.CodeType, ...] = ()
 
 
@@ -70,7 +79,7 @@ class _Found:
     mentioned: set[str] = field(default_factory=set)
     writes: set[_Target] = field(default_factory=set)
     changes: set[_Target] = field(default_factory=set)
-    imports: dict[str, None] = field(default_factory=dict)
+    imports: dict[Import, None] = field(default_factory=dict)
     codes: list[types.CodeType] = field(default_factory=list)
 
 
@@ -94,7 +103,7 @@ def _look(code: types.CodeType, own: str, found: _Found) -> None:
     found.mentioned.update(code.co_names)
     steps = _steps(code)
     mutates = not _MUTATING.isdisjoint(code.co_names)
-    for at, (op, arg) in enumerate(steps):
+    for at, (op, _) in enumerate(steps):
         if op in _READS_GLOBAL:
             _read(code, steps, at, found)
         elif op in _READS_LOCAL:
@@ -103,12 +112,22 @@ def _look(code: types.CodeType, own: str, found: _Found) -> None:
         elif op in _WRITES:
             _write(code, steps, at, own, found)
         elif op == _IMPORT:
-            found.imports[code.co_names[arg]] = None
+            found.imports[_import(code, steps, at)] = None
     for value in code.co_consts:
         if isinstance(value, types.CodeType):
             _look(value, own, found)
         elif isinstance(value, str) and len(value) < 64 and value.isidentifier():
             found.mentioned.add(value)
+
+
+def _import(code: types.CodeType, steps: _Instructions, at: int) -> Import:
+    """`from ..name import a, b` loads the number of dots and the names before it."""
+    before = [code.co_consts[arg] for op, arg in steps[max(0, at - 2) : at] if op == _CONSTANT]
+    names = next((value for value in before if isinstance(value, tuple)), ())
+    small = dis.opmap.get("LOAD_SMALL_INT")
+    small_ints = [arg for op, arg in steps[max(0, at - 2) : at] if op == small]
+    level = next((value for value in before if isinstance(value, int)), sum(small_ints))
+    return Import(code.co_names[steps[at][1]], level, names)
 
 
 def _write(code: types.CodeType, steps: _Instructions, at: int, own: str, found: _Found) -> None:

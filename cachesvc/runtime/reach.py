@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from cachesvc.core.digest import Json, canonical_json
-from cachesvc.runtime.bytecode import Uses, uses
-from cachesvc.runtime.code import class_name, module_name
+from cachesvc.runtime.bytecode import Import, Uses, uses
+from cachesvc.runtime.code import class_name, module_name, own_code_digest
 from cachesvc.runtime.constants import is_constant
 from cachesvc.runtime.describe import Describer
 from cachesvc.runtime.functions import (
@@ -32,6 +32,7 @@ from cachesvc.runtime.functions import (
     is_found_by_name,
     layers,
 )
+from cachesvc.runtime.imports import imported_code
 from cachesvc.runtime.scope import resolve
 from cachesvc.runtime.state import CONSTRUCTORS, State
 
@@ -69,6 +70,7 @@ class Reach:
         self._waiting: dict[str, list[tuple[type, object]]] = {}
         self._facts: dict[tuple[type, str], Json] = {}
         self._globals: dict[str, None] = {}
+        self._imports: set[tuple[str, Import]] = set()
         self._built: set[tuple[type, str]] = set()
         self._unbuilt: list[type] = []
 
@@ -210,6 +212,8 @@ class Reach:
         self._state.note(function, owner, name, found)
         for chain in found.reads:
             self._global(function, chain)
+        for statement in found.imports:
+            self._import(str(function.__globals__.get("__package__") or ""), statement)
 
     def _used(self, function: types.FunctionType) -> Uses:
         key = id(function.__code__)
@@ -258,6 +262,12 @@ class Reach:
         elif layers(value):
             self.follow(value)
         self.later(lambda: self._bind(label, value))
+
+    def _import(self, package: str, statement: Import) -> None:
+        if (package, statement) not in self._imports:
+            self._imports.add((package, statement))
+            for name, code in imported_code(package, statement):
+                self.note(f"import {name}", own_code_digest(code))
 
     def _bind(self, label: str, value: object) -> None:
         if self._state.has_global(label, value):

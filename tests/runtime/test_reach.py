@@ -6,10 +6,12 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fresh_processes import FreshProcesses
 
 from cachesvc.core.components import Components
 from cachesvc.runtime.model import model_components
@@ -429,3 +431,45 @@ def test_code_without_a_file_is_followed(name: str | None) -> None:
     (difference,) = components(1).diff(components(2))
     assert difference.component.endswith(".FACTOR")
     assert components(1) == components(1)
+
+
+LAZY = {
+    "__init__.py": "",
+    "model.py": """
+import torch
+class Late(torch.nn.Module):
+    def forward(self, x):
+        from .inner import scale
+        return scale(x)
+""",
+    "inner.py": "from lazily import deeper\ndef scale(x):\n    return x * deeper.FACTOR\n",
+    "deeper.py": "FACTOR = 2\n",
+}
+
+
+def test_an_import_inside_a_function_is_followed(fresh: FreshProcesses, tmp_path: Path) -> None:
+    """Whether the module was loaded yet or not, and with what it imports in turn; none is loaded
+    for it."""
+    package = tmp_path / "lazily"
+    package.mkdir()
+    for name, text in LAZY.items():
+        (package / name).write_text(text)
+    before, loaded, after, edited = fresh.run(
+        """
+sys.path.insert(0, given["folder"])
+sys.dont_write_bytecode = True
+from lazily.model import Late
+from cachesvc.runtime.model import model_components
+before = model_components(Late())
+loaded = "lazily.inner" in sys.modules
+Late()(ones())
+result = [dict(before), loaded, dict(model_components(Late()))]
+with open(os.path.join(given["folder"], "lazily", "deeper.py"), "a") as file:
+    print("MORE = 2", file=file)
+result.append([item.component for item in before.diff(model_components(Late()))])
+""",
+        given={"folder": tmp_path},
+    )
+    assert not loaded
+    assert before == after
+    assert edited == ["import lazily.deeper"]
