@@ -44,8 +44,7 @@ _CURES = {
     Verdict.EAGER: "nothing was compiled by Inductor: a callable must call what it has compiled"
     " itself, another backend leaves nothing to cache, and a model that torch.compile passes over"
     " (a print, a disabled function) runs eagerly",
-    Verdict.COLD: "the second process found no bundle for its model: it is another model there, so"
-    " something in it differs from process to process",
+    Verdict.COLD: "the second process could not use the bundle",
     Verdict.INERT: "nothing of the bundle was used: each process makes other graphs, or a setting"
     " switches the caches off",
     Verdict.PARTIAL: "graphs that were stored missed, and nothing says why",
@@ -133,6 +132,7 @@ class _Build:
         staged = self.publish(stage, None)
         self.progress("verify in a fresh process")
         warm = self._start("warm")
+        _check_model(self.target, cold, warm)
         _check_verified(self.target, warm)
         _check_outputs(self.target, "started from the bundle", warm)
         return _Verified(self.target, self.tolerance, self.goal, staged, eager, cold, warm)
@@ -195,6 +195,23 @@ def _check_captured(target: str, cold: Mapping[str, Any]) -> None:
     verdict = Verdict(cold["report"]["verdict"])
     if verdict not in (Verdict.COLD, Verdict.PARTIAL):
         raise _refusal(target, "compiled start", verdict, cold)
+
+
+def _check_model(target: str, cold: Mapping[str, Any], warm: Mapping[str, Any]) -> None:
+    """A model that is another one in the second process would never be found: says in what."""
+    differences = Components.of(cold["model"]).diff(Components.of(warm["model"]))
+    if cold["name"] != warm["name"]:
+        raise TccacheError(
+            f"{target} is named {cold['name']} in one process and {warm['name']} in the next, so"
+            f" {_NOTHING}: give it one name, or --label"
+        )
+    if differences:
+        more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        told = "; ".join(map(str, differences[:_SHOWN]))
+        raise TccacheError(
+            f"the model of {target} is another one in each process, so {_NOTHING}, because nobody"
+            f" would find it: {told}{more}"
+        )
 
 
 def _check_verified(target: str, warm: Mapping[str, Any]) -> None:

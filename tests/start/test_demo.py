@@ -81,7 +81,7 @@ def test_a_users_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found.ratio("cold", "warm") > 0
     assert found.startup_ratio("cold", "warm") > 0
     (bundle,) = show("small", store=tmp_path / "store")
-    assert bundle.coverage == ("call weather:small",)
+    assert bundle.coverage == ("call (float32[2, 4])",)
     assert seen == [f"run 1 of 1: {arm}" for arm in ("eager", "cold", "warm")]
     assert not (tmp_path / "mine").exists()
 
