@@ -26,3 +26,44 @@ def gpt24() -> Workload:
     model = Gpt(layers=24, width=2048, heads=16, tokens=512, vocabulary=32000).eval().to(DEVICE)
     ids = torch.randint(0, 32000, (1, 512), device=DEVICE)
     return Workload("gpt24", model, ((ids,),))
+
+
+def llama() -> Workload:
+    """A Llama of transformers: 16 layers, width 2048, bfloat16, one prompt of 512 tokens."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        use_cache=False,
+    )
+    model = LlamaForCausalLM(config).eval().to(DEVICE, torch.bfloat16)
+    ids = torch.randint(0, 128256, (1, 512), device=DEVICE)
+    return Workload("llama-1b", model, ({"input_ids": ids},))
+
+
+def resnet50_training() -> Workload:
+    """torchvision's ResNet-50: a training step under autocast, with a compiled optimizer."""
+    from torchvision.models import resnet50 as build
+
+    torch.manual_seed(0)
+    model = torch.compile(build().train().to(DEVICE).to(memory_format=torch.channels_last))
+    images = torch.randn(64, 3, 224, 224, device=DEVICE).to(memory_format=torch.channels_last)
+    labels = torch.randint(0, 1000, (64,), device=DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    update = torch.compile(optimizer.step)
+
+    def step() -> torch.Tensor:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        update()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return Workload("resnet50-training", model, (step,), training=True)
