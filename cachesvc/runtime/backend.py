@@ -80,6 +80,12 @@ def compile_options(model: Any) -> dict[str, Json]:
     }
 
 
+def compile_function(model: Any) -> Any:
+    """What compiles the graphs of this model: one of torch's backends, or a user's function."""
+    backend = _backend(_compiled(model))
+    return _field(backend, "compiler_fn") or backend
+
+
 def _backend(compiled: Any) -> Any:
     """The backend callable under Dynamo's wrappers, or None if this torch keeps it elsewhere."""
     callback = getattr(getattr(compiled, "dynamo_ctx", None), "callback", None)

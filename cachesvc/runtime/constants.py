@@ -43,7 +43,7 @@ def is_constant(value: object) -> bool:
     """Whether a value is plain and cannot change in place: a number, a text, a tuple of such."""
     if type(value) is tuple:
         return len(value) <= MAX_ITEMS and all(map(is_constant, value))
-    return value is None or isinstance(value, _CONSTANTS) or _is_numpy(value, "generic")
+    return value is None or issubclass(type(value), _CONSTANTS) or _is_numpy(value, "generic")
 
 
 def constant(value: Any) -> Json:
@@ -84,7 +84,7 @@ def _shown(value: Any) -> str:
 
 def _is_numpy(value: object, kind: str) -> bool:
     numpy = sys.modules.get("numpy")  # nobody has an array before it is imported
-    return numpy is not None and isinstance(value, getattr(numpy, kind, ()))
+    return numpy is not None and issubclass(type(value), getattr(numpy, kind, ()))
 
 
 def is_array(value: object) -> bool:

@@ -16,7 +16,7 @@ import torch
 from cachesvc.core.address import name_from
 from cachesvc.core.components import Components
 from cachesvc.core.digest import Json, canonical_json
-from cachesvc.runtime.backend import compile_options, original
+from cachesvc.runtime.backend import compile_function, compile_options, original
 from cachesvc.runtime.code import class_name
 from cachesvc.runtime.constants import shortened
 from cachesvc.runtime.reach import Reach
@@ -69,6 +69,7 @@ def _parts(model: Any, inner: Any, salt: str) -> _Parts:
         reach.follow(inner)
         reach.later(lambda: described.update(_function(inner, reach)))
     follow_global_hooks(reach)
+    reach.follow(compile_function(model))
     reach.run()
     while reach.modules:
         module, place = reach.modules.pop(0)

@@ -201,7 +201,7 @@ class Reach:
             inner = layers(item)
             if issubclass(type(item), type):
                 self.follow(item)
-            elif owner is not None and inner and isinstance(item, types.FunctionType):
+            elif owner is not None and inner and issubclass(type(item), types.FunctionType):
                 for layer in inner:
                     self.follow_code(layer, owner, name)
             elif inner:
@@ -252,12 +252,12 @@ class Reach:
         if resolved is None or resolved[0] in self._globals:
             return
         label, value = resolved
-        if isinstance(value, types.ModuleType | logging.Logger):
+        if issubclass(type(value), (types.ModuleType, logging.Logger)):
             return
         if type(value).__module__ in {"typing", "typing_extensions"}:
             return
         self._globals[label] = None
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             self.follow_class(value, named=not issubclass(value, torch.nn.Module))
         elif layers(value):
             self.follow(value)
@@ -300,5 +300,5 @@ def _owner(function: types.FunctionType) -> type | None:
     found: Any = sys.modules.get(str(function.__module__))
     for part in holder.split("."):
         found = vars(found).get(part) if found is not None else None
-    is_member = isinstance(found, type) and function in layers(vars(found).get(name))
+    is_member = issubclass(type(found), type) and function in layers(vars(found).get(name))
     return found if is_member else None

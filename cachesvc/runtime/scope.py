@@ -27,7 +27,7 @@ def resolve(function: types.FunctionType, chain: tuple[str, ...]) -> tuple[str, 
     if name in _MODULE_FACTS or name not in scope:
         return None
     value = scope[name]
-    while isinstance(value, types.ModuleType) and rest:
+    while issubclass(type(value), types.ModuleType) and rest:
         if value is torch and rest[0] == "ops":
             return _operator(rest[1:])
         scope, where = vars(value), module_name(value.__name__)

@@ -60,14 +60,14 @@ class State:
 
     def has_bound(self, function: types.FunctionType, name: str, value: object) -> bool:
         """The same of a value that a function has from its closure or its defaults."""
-        if isinstance(value, logging.Logger):
+        if issubclass(type(value), logging.Logger):
             return True
         return self._has([(id(function.__code__), name)], value)
 
     def _has(self, keys: list[Any], value: object) -> bool:
         if not self._written.isdisjoint(keys):
             return True
-        return isinstance(value, _CONTAINERS) and not self._changed.isdisjoint(keys)
+        return issubclass(type(value), _CONTAINERS) and not self._changed.isdisjoint(keys)
 
 
 def _takes_self(function: types.FunctionType) -> bool:

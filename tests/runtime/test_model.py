@@ -347,6 +347,20 @@ class Hostile:
         raise RuntimeError(name)
 
 
+class Posing:
+    """Does not even say of which class it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError
+
+
+POSING = Posing()
+
+
 class Endless(UserDict[int, int]):
     def items(self) -> Iterator[tuple[int, int]]:  # type: ignore[override]
         return ((n, n) for n in iter(int, 1))
@@ -406,6 +420,7 @@ ODD: dict[str, Callable[[], Any]] = {
     "partial": lambda: functools.partial(print, end=""),
     "raising __getattr__": Raising,
     "raising __getattribute__": lambda: [Hostile()],
+    "without a class": lambda: [Posing()],
     "unhashable": Unhashable,
     "generator": lambda: (n for n in range(3)),
     "module": lambda: pytest,
@@ -458,6 +473,16 @@ def test_places_and_salted_hashes_do_not_count() -> None:
         model.config.inner["cache_dir"] = text
         model.cache_path = Path(text)
     assert digest(one) == digest(other)
+
+
+def test_odd_globals_are_no_trouble() -> None:
+    """What code reaches may be anything too."""
+
+    def step(x: Tensor) -> Tensor:
+        out: Tensor = x + POSING.value
+        return out
+
+    assert digest(step) == digest(step)
 
 
 def test_lazy_and_odd_modules_are_no_trouble() -> None:

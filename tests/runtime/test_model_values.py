@@ -163,6 +163,19 @@ def test_wrappers_of_tensors_count_with_what_lies_in_them(monkeypatch: pytest.Mo
     assert difference.component.endswith(".rounding")
 
 
+def backend(graph: Any, inputs: Any) -> Any:
+    return graph.forward
+
+
+def test_the_code_of_a_users_backend_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that compiles graphs decides what comes out."""
+    model = torch.compile(nn.Linear(1, 1), backend=backend)
+    before = model_components(model)
+    monkeypatch.setattr(backend, "__code__", (lambda graph, inputs: graph).__code__)
+    (difference,) = before.diff(model_components(model))
+    assert difference.component.endswith(".backend")
+
+
 def test_a_text_is_no_reference() -> None:
     """A value that looks like a reference to another place is told apart from it."""
     assert digest(["at", "config"]) != digest({"at": "config"})
