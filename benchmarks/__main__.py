@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("overhead", "transfer", "memory")
+NAMES = ("overhead", "transfer", "memory", "digest", "hf")
 
 
 def main() -> None:

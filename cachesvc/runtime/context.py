@@ -18,7 +18,7 @@ from cachesvc.runtime.operators import operator_packages
 # Variables that say where things lie, how much is printed or how many workers compile; and the
 # host's: none changes what is compiled.
 _FLAG = re.compile(
-    r"(TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|INDUCTOR|TRITON)_\w+|TORCHINDUCTOR\w+"
+    r"(TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|INDUCTOR|TRITON)_\w+|TORCHINDUCTOR\w+|CXX"
 )
 _SILENT = re.compile(
     r".*(_DIR|_PATH|_HOME|_LOGS?|_TRACE|_LOGLEVEL|_VERBOSE|_THREADS|_ALLOC_CONF|_PID|_CACHE)$"

@@ -78,7 +78,7 @@ def test_switches_of_kernels_are_named(name: str) -> None:
     assert found == {name: str(value)}
 
 
-@pytest.mark.parametrize("name", ["TRITON_F32_DEFAULT", "TRITON_DEFAULT_FP_FUSION"])
+@pytest.mark.parametrize("name", ["TRITON_F32_DEFAULT", "TRITON_DEFAULT_FP_FUSION", "CXX"])
 def test_flags_of_triton_are_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """They are part of Triton's own keys."""
     before = dict(read_context())
