@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from cachesvc.core.digest import digest_json
+from cachesvc.core.kept import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Components(Mapping[str, str]):
         """The components by name; what is not Unicode, as a path may be, is spelled out."""
         return cls(tuple(sorted((_unicode(name), _unicode(text)) for name, text in values.items())))
 
-    @cached_property
+    @kept
     def _index(self) -> dict[str, str]:
         return dict(self.items_)
 
-    @cached_property
+    @kept
     def digest(self) -> str:
         """64 hex digits; equal exactly when all names and values are equal."""
         return digest_json(self._index)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from cachesvc.core.kept import kept
 from cachesvc.core.manifest import Manifest, Unit, resolve
 from cachesvc.core.paths import folders_of
 
@@ -17,7 +17,7 @@ class Segment:
     name: str
     manifest: Manifest
 
-    @cached_property
+    @kept
     def units(self) -> tuple[Unit, ...]:
         """The units, each with the segment that first held it spelled out."""
         return tuple(resolve(unit, self.name) for unit in self.manifest.units)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.requirement import Requirement
@@ -13,6 +15,8 @@ from cachesvc.local.tree import FoundFile, FoundUnit
 _LIBRARY = ".so"
 _PTX = ".ptx"
 _PTX_HEAD = 4096
+# The last one is behind datetime.strptime, which reads the times in manifests.
+_PARSERS = ("elftools.elf.elffile", "elftools.elf.gnuversions", "iced_x86", "_strptime")
 
 
 def unit_needs(unit: FoundUnit) -> tuple[Requirement, ...]:
@@ -22,6 +26,13 @@ def unit_needs(unit: FoundUnit) -> tuple[Requirement, ...]:
     read: such a unit is not to be published.
     """
     return tuple(sorted({need for file in unit.files for need in _file_needs(file)}))
+
+
+def load_parsers() -> None:
+    """Imports what reads libraries, for a thread that is to import nothing itself."""
+    for name in _PARSERS:
+        with suppress(ImportError):  # what is missing is met where it is used
+            importlib.import_module(name)
 
 
 def _file_needs(file: FoundFile) -> Iterator[Requirement]:

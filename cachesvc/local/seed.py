@@ -97,10 +97,13 @@ class Seeder:
 
     def __enter__(self) -> Seeder:
         take(self._lock, self._places, self._patience_s)
-        self._remove_stages()
-        self._ledger = Ledger.read(self._places.records)
-        self._ledger.settle(self._places.folder("triton/"))
-        self._quarantine = read_quarantine(self._places.records)
+        with ExitStack() as unless_read:
+            unless_read.callback(self._lock.release)
+            self._remove_stages()
+            self._ledger = Ledger.read(self._places.records)
+            self._ledger.settle(self._places.folder("triton/"))
+            self._quarantine = read_quarantine(self._places.records)
+            unless_read.pop_all()
         return self
 
     def __exit__(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError
+from cachesvc.core.temporary import make_folder, remove_folder
 
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
     """A folder that is gone afterwards. Raises TccacheError if there is no room for it."""
-    with (
-        scratch_errors(Path("the temporary directory")),
-        tempfile.TemporaryDirectory(prefix=f"tccache-{purpose}-") as folder,
-    ):
-        yield Path(folder)
+    with scratch_errors(Path("the temporary directory")):
+        folder = make_folder(f"tccache-{purpose}-")
+        try:
+            yield Path(folder)
+        finally:
+            remove_folder(folder)
 
 
 @contextmanager

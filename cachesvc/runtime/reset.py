@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import importlib
 import os
-import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cachesvc.core.temporary import make_folder
 from cachesvc.local.live import INDUCTOR, TRITON
 
 _MODULE = "torch._inductor.utils"
 # The second is the older name.
 _CLEARERS = ("clear_caches", "clear_inductor_caches")
 
-# Removed when the interpreter ends: a kernel may be loaded for another device later.
-_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+class _Turn:
+    """Whose turn it is to be apart: the directories in effect are those of all threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def unlock(self) -> None:
+        """Another thread may have held the lock when this process was forked."""
+        self.lock = threading.RLock()
+
+
+_turn = _Turn()
+os.register_at_fork(after_in_child=_turn.unlock)
 
 
 def forget_compiled() -> tuple[str, ...]:
@@ -49,17 +62,18 @@ def apart() -> Iterator[None]:
     Also nothing that is loaded already is used, since every path is another one. What is compiled
     within stays usable afterwards and is not found by later processes.
     """
-    forget_compiled()
-    folder = tempfile.TemporaryDirectory(prefix="tccache-apart-", ignore_cleanup_errors=True)
-    _folders.append(folder)
-    before = {name: os.environ.get(name) for name in (INDUCTOR, TRITON)}
-    os.environ[INDUCTOR] = os.path.join(folder.name, "inductor")
-    os.environ[TRITON] = os.path.join(folder.name, "triton")
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    with _turn.lock:
+        forget_compiled()
+        # Removed when the interpreter ends: a kernel may be loaded for another device later.
+        folder = make_folder("tccache-apart-")
+        before = {name: os.environ.get(name) for name in (INDUCTOR, TRITON)}
+        os.environ[INDUCTOR] = os.path.join(folder, "inductor")
+        os.environ[TRITON] = os.path.join(folder, "triton")
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from cachesvc.core.errors import TccacheError
+from cachesvc.core.kept import kept
 from cachesvc.core.outputs import OutputRecord, differences, find
 from cachesvc.runtime.calls import Call
 from cachesvc.runtime.eager import eagerly, is_training
@@ -72,7 +72,7 @@ class Check:
             return "", ""
         return inputs_digest(*call.arguments), weights_digest(self.attempt.model)
 
-    @cached_property
+    @kept
     def _records(self) -> tuple[OutputRecord, ...]:
         """The records in the manifests of the bundles; none where they cannot be read."""
         attempt = self.attempt

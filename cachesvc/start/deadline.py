@@ -86,9 +86,13 @@ def within(seconds: float | None, work: Callable[[Deadline], T]) -> T:
         return work(deadline)
     thread = _Work(work, deadline)
     thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        if deadline.close():
-            deadline.check()
-        thread.join()
+    try:
+        thread.join(seconds)
+        if thread.is_alive():
+            if deadline.close():
+                deadline.check()
+            thread.join()
+    except BaseException:  # an interrupt: the caller goes on, so nothing may be committed any more
+        deadline.close()
+        raise
     return thread.result()

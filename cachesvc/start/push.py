@@ -9,6 +9,7 @@ from typing import Any
 from cachesvc.core.errors import UsageError
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
+from cachesvc.local.needs import load_parsers
 from cachesvc.repository.publish import Facts, Publication
 from cachesvc.start.beside import Beside
 from cachesvc.start.clock import nonce, now
@@ -74,6 +75,8 @@ def push_beside(
     goal = _goal(model, label, None, salt, report)
     facts = _facts(goal, report, ())
     collect = _collector(model, goal, Trees())
+    # A fork while that thread imports would inherit a lock on the module, held for ever.
+    load_parsers()
     return Beside(lambda: publish_goods(open_repository(store, trust), goal, facts, collect))
 
 

@@ -8,6 +8,7 @@ verified by botocore where the service sends a checksum.
 from __future__ import annotations
 
 import base64
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -45,6 +46,15 @@ class Tuning:
     page: int = 1000
 
 
+class _Own:
+    """One process's client; a fork makes its own, as two cannot share a connection or a lock."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.wire: Wire | None = None
+
+
 class S3Store(Store):
     """s3://BUCKET/PREFIX, with the options of S3Options as a query.
 
@@ -59,15 +69,17 @@ class S3Store(Store):
         self._options = S3Options.parse(url)
         self.url = self._options.url
         self._tuning = tuning or Tuning()
-        self._lock = threading.Lock()
-        self._made: Wire | None = None
+        self._own = _Own()
 
     @property
     def _wire(self) -> Wire:
-        with self._lock:
-            if self._made is None:
-                self._made = _wire(self._options)
-            return self._made
+        if self._own.process != os.getpid():
+            self._own = _Own()
+        own = self._own
+        with own.lock:
+            if own.wire is None:
+                own.wire = _wire(self._options)
+            return own.wire
 
     def _fetch(self, key: str, target: Target) -> int | None:
         response = self._wire.find("get_object", key, Key=self._name(key), ChecksumMode="ENABLED")

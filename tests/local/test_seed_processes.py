@@ -17,6 +17,7 @@ from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import BusyError
 from cachesvc.core.manifest import Entry, Origin, Unit
 from cachesvc.local.layout import unit_key
+from cachesvc.local.ledger import Ledger
 from cachesvc.local.places import Places, under
 from cachesvc.local.seed import Seeder
 
@@ -350,3 +351,20 @@ def test_two_threads_do_not_share_the_lock(places: Places) -> None:
         thread.start()
         thread.join()
     assert len(refused) == 1
+
+
+def test_what_fails_with_the_lock_just_taken_gives_it_back(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt between the lock and the first look: the next start of this process is not
+    locked out by the error that somebody keeps."""
+
+    def interrupted(records: Path) -> Ledger:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            Seeder(places).__enter__()
+    with Seeder(places, patience_s=0):
+        assert kept.traceback

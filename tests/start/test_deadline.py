@@ -65,6 +65,28 @@ def test_a_commit_that_has_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     assert within(0.01, work) == "whole"
 
 
+def test_an_interrupt_ends_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller who is interrupted while it waits goes on, so nothing may be committed any more."""
+    gone, told = threading.Event(), threading.Event()
+    join = threading.Thread.join
+
+    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+        monkeypatch.setattr(threading.Thread, "join", join)
+        raise KeyboardInterrupt
+
+    def work(deadline: Deadline) -> None:
+        gone.wait(60)
+        with pytest.raises(DeadlinePassed), deadline.commit():
+            pass
+        told.set()
+
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    with pytest.raises(KeyboardInterrupt):
+        within(60, work)
+    gone.set()
+    assert told.wait(60)
+
+
 def test_closing_and_committing_exclude_each_other() -> None:
     """Whoever is first wins."""
     early, late = Deadline(1), Deadline(1)
