@@ -44,21 +44,22 @@ def example_calls(
     is false.
     """
     given = ([] if inputs is None else [inputs]) + list(calls or ())
-    runner = functools.cache(lambda: _runner(model) if compiled else model)
+    runner = functools.cache(lambda: _runner(model, compiled))
     return tuple(_call(runner, item) for item in given)
 
 
-def _runner(model: Any) -> Callable[..., Any]:
+def _runner(model: Any, compiled: bool) -> Callable[..., Any]:
     if isinstance(model, Mapping | list | tuple):
         raise UsageError(
             "arguments alone do not say which of several models is called: give callables without"
             " arguments, such as calls=[lambda: encoder(batch), lambda: decoder(state)]"
         )
-    runner: Callable[..., Any] = model if _is_compiled_somewhere(model) else torch.compile(model)
+    as_it_is = not compiled or reaches_compiled(model)
+    runner: Callable[..., Any] = model if as_it_is else torch.compile(model)
     return runner
 
 
-def _is_compiled_somewhere(model: Any) -> bool:
+def reaches_compiled(model: Any) -> bool:
     """Whether calling the model reaches compiled code: of its own, or of what it calls by name."""
     if is_compiled(model) or isinstance(model, torch.nn.Module):
         return is_compiled(model)

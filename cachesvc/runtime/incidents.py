@@ -28,7 +28,8 @@ class IncidentMeter:
     def __init__(self) -> None:
         self._breaks = graph_breaks()
         self._bypasses = Counter(seen.bypasses)
-        self._compiles = {id(item) for item in _compiles()}
+        # Kept alive: torch lets old records go, and a new one might come to lie where one was.
+        self._compiles = {id(item): item for item in _compiles()}
 
     def read(self) -> tuple[Incident, ...]:
         """The incidents since this meter was made; a program may have cleared torch's records."""

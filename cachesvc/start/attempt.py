@@ -20,7 +20,7 @@ from cachesvc.runtime.headers import spare_headers
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
 from cachesvc.start.deadline import Deadline, within
-from cachesvc.start.options import Options
+from cachesvc.start.options import Options, deadline_seconds
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import Target, target
@@ -89,8 +89,8 @@ class Attempt:
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
-        limit = self.options.deadline
-        left = None if limit is None else max(limit - (time.perf_counter() - started), 0.001)
+        limit = deadline_seconds(self.options.deadline)
+        left = max(limit - (time.perf_counter() - started), 0.001)
         fetched = within(left, lambda deadline: self._fetch(goal, live, store, trust, deadline))
         self.repository, self.chosen = fetched.repository, fetched.chosen
         self.stages += fetched.stages
@@ -165,7 +165,7 @@ class Attempt:
             return
         repository, places = self.repository, self.live.places
         self.brought = within(
-            self.options.deadline,
+            deadline_seconds(self.options.deadline),
             lambda deadline: bring(repository, self.chosen, places, self.progress, deadline),
         )
 

@@ -89,9 +89,8 @@ def neighbour(repository: Repository, goal: Target, context: Components) -> Sele
         model = segments[-1].manifest.model if segments else Components()
         units = (unit for segment in segments for unit in segment.units)
         contexts = dict.fromkeys(unit.origin.context for unit in units)
-        if model.get("salt") == goal.model.get("salt") and any(
-            op_packages(item) == op_packages(context) for item in contexts
-        ):
+        same = {op_packages(item) for item in contexts} == {op_packages(context)}
+        if same and model.get("salt") == goal.model.get("salt"):
             return Selection((bundle,), goal.foreign, model.diff(goal.model))
     return None
 

@@ -30,9 +30,10 @@ def checked(on_miss: str, deadline: float | None, *, flags: tuple[bool, bool, bo
     """The options; `flags` are fallback, publish and check. Raises UsageError."""
     if on_miss not in get_args(OnMiss):
         raise UsageError(f"on_miss is {on_miss!r}: say 'compile', 'eager' or 'error'")
-    seconds = deadline_seconds(deadline)
+    if deadline is not None:
+        deadline_seconds(deadline)
     fallback, publish, check = flags
-    return Options(on_miss, seconds, fallback, publish, check)  # type: ignore[arg-type]
+    return Options(on_miss, deadline, fallback, publish, check)  # type: ignore[arg-type]
 
 
 def deadline_seconds(given: float | None) -> float:
@@ -43,7 +44,7 @@ def deadline_seconds(given: float | None) -> float:
     text = os.environ.get(DEADLINE) or DEADLINE_S if given is None else given
     try:
         seconds = float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise UsageError(f"the deadline is {text!r}: give a positive number of seconds")

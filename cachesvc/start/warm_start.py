@@ -103,7 +103,7 @@ def _published(
     salt: str | None,
 ) -> Report:
     """The report, with the publication of what the start made under way."""
-    if report.verdict is Verdict.UNPROVEN:
+    if not report.called and report.verdict is Verdict.UNPROVEN:
         note = "nothing is published: no call was made; call push(model, report=report) after some"
         return replace(report, notes=(*report.notes, note))
     if report.verdict not in _MADE_SOMETHING:
@@ -114,4 +114,7 @@ def _published(
         publishing = push_beside(model, report, store=store, trust=trust, label=label, salt=salt)
     except TccacheError as error:
         return replace(report, notes=(*report.notes, f"nothing is published: {error}"))
+    except Exception as error:  # serving must start, whatever this library gets wrong
+        note = f"internal error, please report it: {type(error).__name__}: {error}"
+        return replace(report, notes=(*report.notes, f"nothing is published: {note}"))
     return replace(report, publishing=publishing)
