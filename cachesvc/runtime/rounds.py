@@ -21,7 +21,6 @@ import torch
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.outputs import OutputRecord, Tolerance
 from cachesvc.runtime.calls import Call, example_calls
-from cachesvc.runtime.eager import eagerly
 from cachesvc.runtime.leaves import Leaves, copied
 from cachesvc.runtime.outputs import compare_leaves, inputs_digest, record_of
 from cachesvc.runtime.weights import weights_digest
@@ -197,7 +196,7 @@ def random_paths(
 def _with_other_seeds(target: str) -> tuple[Made, ...]:
     workload = load_seeded(target)
     other = Round(workload, compiled=False, seeds=lambda number: 1 + number)
-    with torch.set_grad_enabled(workload.training), eagerly():
+    with torch.set_grad_enabled(workload.training), torch.compiler.set_stance("force_eager"):
         for call in other.calls:
             call()
     return other.finish()

@@ -81,7 +81,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     facts = _publication_facts(spec, workload) if spec.proving else {}
     eager = spec.arm == "eager"
     calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
-    with torch.set_grad_enabled(workload.training), _stance(eager):
+    with torch.set_grad_enabled(workload.training), _stance(torch, eager):
         started = time.monotonic()
         report = _start(spec, workload, calls)
         made = calls.finish()
@@ -113,13 +113,11 @@ def _torch() -> Any:
         ) from error
 
 
-def _stance(eager: bool) -> AbstractContextManager[Any]:
-    """Runs everything as it was written, where something may have been compiled already."""
+def _stance(torch: Any, eager: bool) -> AbstractContextManager[Any]:
+    """Runs everything as it was written, in all threads, where something may be compiled."""
     if eager and "torch._dynamo" in sys.modules:
-        context: AbstractContextManager[Any] = importlib.import_module(
-            "cachesvc.runtime.eager"
-        ).eagerly()
-        return context
+        stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
     return nullcontext()
 
 

@@ -18,8 +18,16 @@ README = Path(__file__).parents[2] / "README.md"
 
 VERBS = tuple(group.commands)
 SHARED = ("store", "trust", "json", "quiet", "verbose")
-NEEDED = {"demo": [], "run": ["m", "true"], "ls": [], "verify": [], "env": [], "completion": ["bash"]}
+NEEDED = {
+    "demo": [],
+    "run": ["m", "true"],
+    "ls": [],
+    "verify": [],
+    "env": [],
+    "completion": ["bash"],
+}
 VALUES: dict[str, tuple[str, Any]] = {
+    "tolerance": ("0.5", 0.5),
     "extra": ("a=x b=y", {"a": "x", "b": "y"}),
     "tag": ("one two", ("one", "two")),
     "runs": ("3", 3),
