@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -118,3 +119,25 @@ def test_a_torch_without_records_has_no_incidents(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delattr(utils, "get_compilation_metrics")
     monkeypatch.delattr(utils, "counters")
     assert IncidentMeter().read() == ()
+
+
+def test_an_old_record_is_not_taken_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps the last records only; one that comes to lie in memory where a forgotten one was
+    is another all the same, so a meter keeps those that it knows."""
+    from torch._dynamo import utils
+
+    from cachesvc.runtime.incidents import IncidentMeter
+
+    class Record:
+        co_name, co_filename = "f", "f.py"
+
+        def __init__(self, reason: str) -> None:
+            self.recompile_reason = reason
+
+    records = [Record("0/0: old")]
+    old = weakref.ref(records[0])
+    monkeypatch.setattr(utils, "get_compilation_metrics", lambda: list(records))
+    meter = IncidentMeter()
+    records[:] = [Record("0/1: new")]
+    assert old() is not None
+    assert [incident.reason for incident in meter.read()] == ["new"]
