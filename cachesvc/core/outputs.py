@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cachesvc.core.digest import DIGEST
@@ -105,7 +105,7 @@ class OutputRecord:
 
     It says what a call of this signature gives with these inputs and these weights (digests; empty
     where they are not known, so that no start can compare its output). `tensors` are the first 64
-    of its `leaves`.
+    of its `leaves`. `tolerance` is what whoever made the record has asked for, relative.
     """
 
     call: str
@@ -113,6 +113,7 @@ class OutputRecord:
     weights: str
     tensors: tuple[TensorRecord, ...]
     leaves: int
+    tolerance: float | None = None
     extra: Extra = ()
 
     @property
@@ -126,13 +127,15 @@ class OutputRecord:
         return bool(self.inputs and self.weights)
 
     def to_json(self) -> dict[str, Any]:
-        known = {
+        known: dict[str, Any] = {
             "call": self.call,
             "inputs": self.inputs,
             "weights": self.weights,
             "tensors": [tensor.to_json() for tensor in self.tensors],
             "leaves": self.leaves,
         }
+        if self.tolerance is not None:
+            known["tolerance"] = self.tolerance
         return with_extra(known, self.extra)
 
     @classmethod
@@ -143,6 +146,7 @@ class OutputRecord:
             weights=fields.text("weights", _DIGEST_OR_NONE),
             tensors=fields.each("tensors", TensorRecord.read),
             leaves=fields.integer("leaves"),
+            tolerance=fields.optional_number("tolerance"),
             extra=fields.rest(),
         )
 
@@ -159,7 +163,12 @@ def find(
 def differences(
     recorded: OutputRecord, now: OutputRecord, tolerance: Tolerance = Tolerance()
 ) -> tuple[str, ...]:
-    """What of an output is not as recorded: a sentence each, with its path and both values."""
+    """What of an output is not as recorded: a sentence each, with its path and both values.
+
+    A tolerance in the record takes the place of the usual one, not of one that was given.
+    """
+    if tolerance.relative is None:
+        tolerance = replace(tolerance, relative=recorded.tolerance)
     before = {tensor.path: tensor for tensor in recorded.tensors}
     after = {tensor.path: tensor for tensor in now.tensors}
     return tuple(_differences(before, after, recorded.leaves, now.leaves, tolerance))

@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,13 @@ class Made:
     weights: str
     drew: bool
 
-    def record(self, random_paths: Iterable[str] = ()) -> OutputRecord:
-        """The record of its output."""
+    def record(
+        self, random_paths: Iterable[str] = (), relative: float | None = None
+    ) -> OutputRecord:
+        """The record of its output; `relative` is the tolerance that was asked for."""
         paths = frozenset(random_paths)
-        return record_of(self.signature, self.inputs, self.weights, self.output, paths)
+        made = record_of(self.signature, self.inputs, self.weights, self.output, paths)
+        return replace(made, tolerance=relative)
 
 
 class Round:

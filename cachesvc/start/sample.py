@@ -157,7 +157,7 @@ def _outputs(spec: SampleSpec, made: Sequence[Made]) -> dict[str, Json]:
     found: dict[str, Json] = {"calls": list(calls), "difference": max(apart, default=None)}
     if spec.arm == "eager" and spec.proving:
         pairs = zip(made, expected, strict=True)
-        found["records"] = [call.record(e["random"]).to_json() for call, e in pairs]
+        found["records"] = [call.record(e["random"], spec.tolerance).to_json() for call, e in pairs]
     return found
 
 

@@ -64,6 +64,15 @@ def test_tolerance_that_was_given() -> None:
     assert differences(sampled(1.0, dtype="int64"), sampled(2.0, dtype="int64"), given)
 
 
+def test_tolerance_of_the_record() -> None:
+    """A build that was allowed more is not found wrong by every start after it; who asks for less
+    gets less."""
+    loose = replace(sampled(1.0), tolerance=0.25)
+    assert differences(loose, sampled(1.4)) == ()
+    assert differences(loose, sampled(1.6))
+    assert differences(loose, sampled(1.4), Tolerance(1e-3))
+
+
 def test_tf32() -> None:
     """Where float32 may be multiplied with fewer digits, more is allowed, for float32 only."""
     assert Tolerance(tf32=True).of("float32") == 1e-2

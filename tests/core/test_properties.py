@@ -53,7 +53,8 @@ SAMPLED = st.builds(
 )  # fmt: skip
 OUTPUTS = st.builds(
     OutputRecord, TEXT, st.just("") | DIGESTS, st.just("") | DIGESTS,
-    st.lists(SAMPLED, max_size=3).map(tuple), st.integers(0, 99), EXTRAS,
+    st.lists(SAMPLED, max_size=3).map(tuple), st.integers(0, 99),
+    st.none() | st.floats(0, 1), EXTRAS,
 )  # fmt: skip
 KEYS = st.sampled_from(
     ["inductor/ab/cab", "inductor/fxgraph/ab/K", "triton/K", "extra/x/y", "aot/f/g"]
