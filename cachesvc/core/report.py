@@ -189,8 +189,10 @@ class Report:
     `verdict`, `counts` and `incidents` are fixed if calls were made, else read from the compiler's
     own records each time they are asked for, so that a start without calls settles at the first
     ones. `fallback`: the bundle is that of another model of the same name. `set_aside` are units
-    that failed here and are not used, each with the reason. `model` are the components of the
-    model digest as the model was before its first call.
+    that failed here and are not used, each with the reason; the keys of those that this start has
+    under suspicion are `suspects`, and are not published. `made_apart`: a call was only right with
+    what was compiled outside the live directory. `model` are the components of the model digest as
+    the model was before its first call.
     """
 
     name: str
@@ -212,6 +214,8 @@ class Report:
     read_incidents: Callable[[], tuple[Incident, ...]] = field(default=tuple, repr=False)
     notes: tuple[str, ...] = ()
     model: Components = Components()
+    suspects: frozenset[str] = frozenset()
+    made_apart: bool = False
     publishing: Publishing | None = field(default=None, compare=False)
 
     @property
@@ -342,7 +346,7 @@ def _meaning(counts: Counts) -> Iterator[str]:
     if counts.graph_breaks:
         yield f"{counts.graph_breaks} graph breaks split the model; each part is its own graph"
     if counts.unread:
-        yield f"this torch lacks the counters {', '.join(counts.unread)}: warmth is not proven"
+        yield f"not counted here: {', '.join(counts.unread)}; so warmth is not proven"
 
 
 def _uncovered(calls: Iterable[CallReport]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from cachesvc.core.digest import digest_json
 from cachesvc.local.whole import write_whole
 
-_VERSION = 2
+_VERSION = 3
 _FOLDER = "receipts"
 
 

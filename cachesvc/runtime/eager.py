@@ -107,3 +107,11 @@ def run_all_eagerly() -> None:
 def is_training(model: Any) -> bool:
     """Whether any part of a model is in training mode."""
     return isinstance(model, torch.nn.Module) and any(m.training for m in model.modules())
+
+
+def is_one_of_several() -> bool:
+    """Whether this process computes together with others: a call made once more here alone would
+    leave the others waiting."""
+    distributed = torch.distributed
+    together = distributed.is_available() and distributed.is_initialized()
+    return together and distributed.get_world_size() > 1

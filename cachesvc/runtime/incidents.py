@@ -39,7 +39,7 @@ class IncidentMeter:
                 (
                     *_graph_breaks(graph_breaks() - self._breaks, compiles),
                     *_recompiles(compiles),
-                    *_bypasses(seen.bypasses - self._bypasses),
+                    *_bypasses(Counter(seen.bypasses) - self._bypasses),
                 )
             )
         )

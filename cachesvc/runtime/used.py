@@ -21,11 +21,12 @@ def used_units(artifacts: Iterable[Artifact], inductor: Path) -> frozenset[str]:
     Sources are seen by a hook, generated modules in torch's own list, kernels where a cache entry
     brought them. Where torch keeps no list of modules, none are in the answer.
     """
-    graphs = frozenset(_graphs(artifacts))
+    graphs = frozenset(graph_units(artifacts))
     return graphs | frozenset(_stems(inductor)) | {f"triton/{key}" for key in seen.emitted}
 
 
-def _graphs(artifacts: Iterable[Artifact]) -> Iterator[str]:
+def graph_units(artifacts: Iterable[Artifact]) -> Iterator[str]:
+    """The keys of the units that artifacts of a mega-cache stand for, and of their own."""
     for artifact in artifacts:
         folder = _FOLDERS.get(artifact.type)
         if folder == "fxgraph":

@@ -10,6 +10,7 @@ from typing import Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.errors import BundleNotFound, TccacheError
+from cachesvc.core.outputs import OutputRecord
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact
@@ -17,6 +18,7 @@ from cachesvc.repository.repository import Repository
 from cachesvc.runtime import directories, megacache
 from cachesvc.runtime.context import read_context
 from cachesvc.runtime.headers import spare_headers
+from cachesvc.runtime.used import graph_units
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
 from cachesvc.start.deadline import Deadline, within
@@ -41,11 +43,16 @@ class _Fetched:
     chosen: Selection
     brought: Brought
     stages: Stages
+    records: tuple[OutputRecord, ...]
 
 
 @dataclass
 class Attempt:
-    """One warm start under way; each step leaves what it found, also when a later one fails."""
+    """One warm start under way; each step leaves what it found, also when a later one fails.
+
+    `records` are those of outputs, where the caller wants them checked. `loaded` are the keys of
+    the units that loading a mega-cache has put into the live directory.
+    """
 
     model: Any
     label: str | None = None
@@ -59,6 +66,8 @@ class Attempt:
     chosen: Selection = field(default_factory=lambda: Selection((), foreign=False))
     live: Live | None = None
     brought: Brought = field(default_factory=Brought)
+    records: tuple[OutputRecord, ...] = ()
+    loaded: tuple[str, ...] = ()
     late: bool = False
 
     def prepare(self, store: StoreLike | None, trust: str | None) -> None:
@@ -93,6 +102,7 @@ class Attempt:
         left = max(limit - (time.perf_counter() - started), 0.001)
         fetched = within(left, lambda deadline: self._fetch(goal, live, store, trust, deadline))
         self.repository, self.chosen = fetched.repository, fetched.chosen
+        self.records = fetched.records
         self.stages += fetched.stages
         self.take(fetched.brought)
 
@@ -121,7 +131,8 @@ class Attempt:
             if brought.newest is not None:
                 moved = brought.transfer
                 stages += [("pull", moved.pull_s), ("seed", moved.seed_s)]
-            return _Fetched(repository, chosen, brought, stages)
+            records = tuple(_records(repository, chosen)) if self.options.check else ()
+            return _Fetched(repository, chosen, brought, stages, records)
 
         return again_if_moved(attempt)
 
@@ -156,6 +167,7 @@ class Attempt:
         places = self.live.places
         placed = ((path, places.locate(path)) for path in paths)
         artifacts = [Artifact.from_bytes(f.read_bytes(), path) for path, f in placed if f]
+        self.loaded = tuple(graph_units(artifacts))
         if not megacache.load(artifacts):
             self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
 
@@ -177,6 +189,14 @@ class Attempt:
             yield
         finally:
             self.stages.append((name, time.perf_counter() - started))
+
+
+def _records(repository: Repository, chosen: Selection) -> Iterator[OutputRecord]:
+    """What the builders of these bundles have recorded of outputs."""
+    for bundle in chosen.bundles:
+        for segment in repository.read(bundle).segments:
+            if segment.manifest.proof is not None:
+                yield from segment.manifest.proof.outputs
 
 
 def _neighbours(chosen: Selection) -> str:

@@ -34,7 +34,8 @@ TIERS = {
 class Brought:
     """What the selected bundles give this process.
 
-    `newest` is the address of the segment written last, None if nothing can be used here;
+    `newest` is the address of the segment written last, None if nothing can be used here; `units`
+    are the keys of the tier's units;
     `artifacts` are the entry paths of the mega-cache's artifacts, where that is the tier;
     `contexts` are those of the processes that compiled, the last one last; `coverage` are the
     signatures of the calls that they made.
@@ -42,6 +43,7 @@ class Brought:
 
     newest: str | None = None
     tier: str | None = None
+    units: tuple[str, ...] = ()
     has_inductor: bool = False
     artifacts: tuple[str, ...] = ()
     cold_s: float | None = None
@@ -65,7 +67,8 @@ def bring(
 ) -> Brought:
     """Seeds the best tier that the bundles hold; nearly free where all lies in place already.
 
-    A neighbour's bundle gives its directories only: of a mega-cache nobody sees what was used.
+    The bundle of a neighbour, or of a name alone, gives its directories only: of a mega-cache
+    nobody sees what was used.
     Raises what `holdings` and `seed` raise.
     """
     started = perf_counter()
@@ -76,7 +79,7 @@ def bring(
     from cachesvc.start.transfer import holdings, seed
 
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
-    if not found.units or (chosen.differences and _tier(found) == "megacache"):
+    if not found.units or (chosen.is_loose and _tier(found) == "megacache"):
         refused = tuple(item.reason for item in found.refused)
         return Brought(refused=refused, transfer=Transfer(left_out=found.left_out))
     sections = TIERS[_tier(found)]
@@ -99,7 +102,7 @@ def remember(places: Places, chosen: Selection, found: Holdings, transfer: Trans
     sections = TIERS[_tier(found)]
     units = [unit for unit in found.units.values() if unit.section in sections]
     placed = [places.locate(entry.path) for unit in units for entry in unit.entries]
-    facts = _to_facts(_brought(found, transfer), len(units), found)
+    facts = _to_facts(_brought(found, transfer), found)
     # Without a receipt the next start goes the long way and comes to the same end.
     with suppress(OSError, TccacheError):
         receipt = receipt_of(facts, [file for file in placed if file is not None])
@@ -123,12 +126,15 @@ def _tier(found: Holdings) -> str:
 def _brought(found: Holdings, transfer: Transfer) -> Brought:
     newest = found.newest
     tier = _tier(found)
-    mega = [unit for unit in found.units.values() if unit.section == "megacache"]
+    failed = {text.partition(": ")[0] for text in transfer.set_aside}
+    units = [u for u in found.units.values() if u.section in TIERS[tier]]
+    mega = [u for u in units if u.section == "megacache" and u.key not in failed]
     return Brought(
         newest=str(newest.address) if newest else None,
         tier=tier,
+        units=tuple(unit.key for unit in units),
         has_inductor=any(unit.section == "inductor" for unit in found.units.values()),
-        artifacts=tuple(e.path for u in mega for e in u.entries) if tier == "megacache" else (),
+        artifacts=tuple(entry.path for unit in mega for entry in unit.entries),
         cold_s=newest.proof.cold_s if newest and newest.proof else None,
         coverage=tuple(sorted({text for s in found.segments for text in s.manifest.coverage})),
         contexts=_contexts(found),
@@ -143,7 +149,7 @@ def _contexts(found: Holdings) -> tuple[Components, ...]:
     return tuple(dict.fromkeys(origin.context for origin in by_time))
 
 
-def _to_facts(brought: Brought, units: int, found: Holdings) -> dict[str, Any]:
+def _to_facts(brought: Brought, found: Holdings) -> dict[str, Any]:
     needs = sorted({need for unit in found.units.values() for need in unit.requires})
     return {
         "newest": brought.newest,
@@ -154,7 +160,7 @@ def _to_facts(brought: Brought, units: int, found: Holdings) -> dict[str, Any]:
         "coverage": brought.coverage,
         "contexts": [dict(context) for context in brought.contexts],
         "left_out": brought.transfer.left_out,
-        "units": units,
+        "units": brought.units,
         "needs": [[need.kind, need.value] for need in needs],
     }
 
@@ -163,13 +169,14 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
     return Brought(
         newest=facts["newest"],
         tier=facts["tier"],
+        units=tuple(facts["units"]),
         has_inductor=facts["has_inductor"],
         artifacts=tuple(facts["artifacts"]),
         cold_s=facts["cold_s"],
         coverage=tuple(facts["coverage"]),
         contexts=tuple(Components.of(context) for context in facts["contexts"]),
         transfer=Transfer(
-            in_place=facts["units"], left_out=tuple(facts["left_out"]), pull_s=seconds
+            in_place=len(facts["units"]), left_out=tuple(facts["left_out"]), pull_s=seconds
         ),
     )
 

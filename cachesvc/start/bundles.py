@@ -40,6 +40,12 @@ class Selection:
     differences: tuple[Difference, ...] = ()
 
     @property
+    def is_loose(self) -> bool:
+        """Whether they are of another model, or of a name alone."""
+        named_only = any(bundle.address.model == ANY_MODEL for bundle in self.bundles)
+        return bool(self.differences) or named_only
+
+    @property
     def segments(self) -> tuple[str, ...]:
         """The names of all their segments."""
         return tuple(segment.name for bundle in self.bundles for segment in bundle.segments)

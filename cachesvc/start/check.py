@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from cachesvc.core.errors import TccacheError
-from cachesvc.core.kept import kept
-from cachesvc.core.outputs import OutputRecord, differences, find
+from cachesvc.core.outputs import differences, find
 from cachesvc.runtime.calls import Call
 from cachesvc.runtime.eager import eagerly, is_training
 from cachesvc.start.attempt import Attempt
@@ -15,6 +13,7 @@ from cachesvc.start.target import named_models
 
 RECORDED = "equal to the record of the bundle"
 EAGER = "equal to an eager call"
+CHANGES = "not compared: the call changes its inputs or the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +37,31 @@ class Check:
     weights: str = field(default="", init=False)
 
     def before(self, call: Call) -> None:
-        """Looks at what the call is going to see."""
-        self.inputs, self.weights = self._digests(call)
+        """Looks at what the call is going to see. Never raises: then nothing is compared."""
+        try:
+            self.inputs, self.weights = self._digests(call)
+        except Exception:  # inputs may be objects of any kind
+            self.inputs = self.weights = ""
+
+    def is_unchanged(self, call: Call) -> bool:
+        """Whether the call would see again what it has seen."""
+        return self._digests(call) == (self.inputs, self.weights)
 
     def after(self, call: Call, output: Any) -> Outcome:
-        """Compares an output of the call."""
+        """Compares an output of the call. Never raises."""
+        try:
+            return self._compared(call, output)
+        except Exception as error:  # outputs too, and the eager call is the caller's code
+            return Outcome(f"not compared: {type(error).__name__}: {error}")
+
+    def _compared(self, call: Call, output: Any) -> Outcome:
         if call.arguments is None:
             return Outcome("not compared: nobody knows with which inputs a callable calls")
         from cachesvc.runtime.outputs import record, tolerance
 
-        known = find(self._records, call=call.signature, inputs=self.inputs, weights=self.weights)
+        known = find(
+            self.attempt.records, call=call.signature, inputs=self.inputs, weights=self.weights
+        )
         if known is None:
             return self._with_eager(call, output)
         now = record(call.signature, self.inputs, self.weights, output)
@@ -58,8 +72,8 @@ class Check:
 
         if any(map(is_training, named_models(self.attempt.model).values())):
             return Outcome("not compared: the model is in training mode, so each call differs")
-        if self._digests(call) != (self.inputs, self.weights):
-            return Outcome("not compared: the call changes its inputs or the model")
+        if not self.is_unchanged(call):
+            return Outcome(CHANGES)
         with eagerly():
             expected = call.run()
         return _outcome(EAGER, compare(expected, output))
@@ -71,20 +85,6 @@ class Check:
         if call.arguments is None:
             return "", ""
         return inputs_digest(*call.arguments), weights_digest(self.attempt.model)
-
-    @kept
-    def _records(self) -> tuple[OutputRecord, ...]:
-        """The records in the manifests of the bundles; none where they cannot be read."""
-        attempt = self.attempt
-        if attempt.repository is None:
-            return ()
-        try:
-            readings = [attempt.repository.read(bundle) for bundle in attempt.chosen.bundles]
-        except TccacheError as error:
-            attempt.notes.append(str(error))
-            return ()
-        proofs = (s.manifest.proof for reading in readings for s in reading.segments)
-        return tuple(item for proof in proofs if proof for item in proof.outputs)
 
 
 def _outcome(said: str, wrong: tuple[str, ...]) -> Outcome:

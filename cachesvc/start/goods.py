@@ -58,15 +58,26 @@ def take_stock(environment: str) -> Stock:
     return Stock(artifacts, used, read_context())
 
 
-def from_stock(stock: Stock, environment: str, model: str) -> Goods:
-    """What this process has compiled or used for a model (its digest).
+def from_stock(
+    stock: Stock, environment: str, model: str, suspects: frozenset[str] = frozenset()
+) -> Goods:
+    """What this process has compiled or used for a model (its digest), without the suspects.
 
     The live directory may hold more: what other processes compiled, and what was brought for
     another model. A graph that this process neither compiled nor used is left out, and so is what
     was brought under another model and not used.
     """
-    goods = _live_goods(environment, stock.artifacts, stock.context)
-    return _of(goods, lambda unit: _belongs(unit, goods.origins.get(unit.key), model, stock.used))
+    from cachesvc.runtime.used import graph_units
+
+    artifacts = tuple(a for a in stock.artifacts if not suspects.intersection(graph_units((a,))))
+    goods = _live_goods(environment, artifacts, stock.context)
+    return _of(
+        goods,
+        lambda unit: (
+            unit.key not in suspects
+            and _belongs(unit, goods.origins.get(unit.key), model, stock.used)
+        ),
+    )
 
 
 def _belongs(unit: FoundUnit, origin: Origin | None, model: str, used: frozenset[str]) -> bool:

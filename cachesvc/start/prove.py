@@ -15,7 +15,7 @@ from cachesvc.runtime.compiler import do_without_compiler, eager_graphs
 from cachesvc.runtime.compiler import notes as uncompiled
 from cachesvc.runtime.incidents import IncidentMeter
 from cachesvc.start.attempt import Attempt
-from cachesvc.start.check import Check, Outcome
+from cachesvc.start.check import CHANGES, Check, Outcome
 from cachesvc.start.rescue import Rescue
 from cachesvc.start.target import address_name, named_models
 
@@ -25,7 +25,7 @@ _UNSTORED = (
     " whole training steps"
 )
 _NOT_AT_FAULT = (
-    "the output of {} is {}; so it is without the bundle: the compiler or the model is at fault"
+    "the output of {} is {}; so it is without the caches: the compiler or the model is at fault"
 )
 _EAGER = "on_miss is eager and nothing of a bundle can be used: the model runs as it was written"
 _ALL_EAGER = (
@@ -82,43 +82,60 @@ class _Proof:
     def __post_init__(self) -> None:
         live = self.attempt.live
         self.before = counters.compiled_so_far() > 0
-        triton = directories.triton_folder(live) if live else None
-        self.meter = counters.Meter(triton, hooked=self.hooked)
+        self.triton = directories.triton_folder(live) if live else None
         self.incidents = IncidentMeter()
         self.eager = eager_graphs()
-        self.rescue = Rescue(self.attempt)
+        self.rescue = Rescue(self.attempt, is_alone=not self.before, again=self.count_anew)
+        self.count_anew()
+
+    def count_anew(self) -> None:
+        """Counts from now on: what was compiled or found before is not in use any more."""
+        self.meter = counters.Meter(self.triton, hooked=self.hooked)
+        self.counted = self.meter.read()
 
     def make(self, call: Call) -> None:
         """Makes one call, and compares its output if the caller wants that."""
-        before = self.meter.read()
+        self.counted = self.meter.read()
         check = Check(self.attempt) if self.attempt.options.check else None
         if check is not None:
             check.before(call)
         output, seconds = self.rescue.make(call)
         outcome = Outcome("") if check is None else check.after(call, output)
-        if check is not None and outcome.wrong and self.attempt.brought.is_usable:
-            outcome = self._without_bundle(call, check, outcome)
+        if check is not None and outcome.wrong and self._hit():
+            outcome, more = self._without_caches(call, check, outcome)
+            seconds += more
         known = self.attempt.brought.coverage
         self.made.append(
             CallReport(
                 signature=call.signature,
                 seconds=seconds,
-                counts=self.meter.read().minus(before),
+                counts=self.meter.read().minus(self.counted),
                 covered=call.signature in known if known else None,
                 checked=outcome.said,
             )
         )
 
-    def _without_bundle(self, call: Call, check: Check, wrong: Outcome) -> Outcome:
-        """The outcome of the call made again without what was brought, which is set aside if it
-        was at fault."""
-        output, _ = self.rescue.make_apart(call, f"the output of {call.signature} was {wrong.said}")
+    def _hit(self) -> bool:
+        """Whether anything that this process uses came from a cache."""
+        counts = self.meter.read()
+        return counts.hits + counts.cpp_hits > 0
+
+    def _without_caches(self, call: Call, check: Check, wrong: Outcome) -> tuple[Outcome, float]:
+        """The outcome of the call made again, and its seconds; what came from a cache is set aside
+        if it was at fault."""
+        changes = not check.is_unchanged(call)
+        reason = f"the output of {call.signature} was {wrong.said}"
+        output, seconds = self.rescue.make_apart(call, reason)
+        if changes:
+            return Outcome(
+                f"{CHANGES}; made again without the caches; with them {wrong.said}"
+            ), seconds
         outcome = check.after(call, output)
         if outcome.wrong:
             self.rescue.take_back()
             self.attempt.notes.append(_NOT_AT_FAULT.format(call.signature, outcome.said))
-            return outcome
-        return Outcome(f"{outcome.said}, without the bundle; with it {wrong.said}")
+            return outcome, seconds
+        return Outcome(f"{outcome.said}, without the caches; with them {wrong.said}"), seconds
 
     def report(self) -> Report:
         attempt, brought = self.attempt, self.attempt.brought
@@ -149,4 +166,6 @@ class _Proof:
             set_aside=tuple(dict.fromkeys((*brought.transfer.set_aside, *self.rescue.told()))),
             notes=tuple(dict.fromkeys(notes)),  # a second look may say the same again
             model=attempt.goal.model if attempt.goal else Components(),
+            suspects=frozenset(self.rescue.aside),
+            made_apart=self.rescue.made_apart,
         )

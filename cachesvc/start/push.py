@@ -56,7 +56,7 @@ def push(
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
     facts = _facts(goal, report, tuple(map(_checked_tag, tags)))
-    return publish_goods(repository, goal, facts, _collector(model, goal, trees), progress)
+    return publish_goods(repository, goal, facts, _collector(model, goal, trees, report), progress)
 
 
 def push_beside(
@@ -74,13 +74,15 @@ def push_beside(
     """
     goal = _goal(model, label, None, salt, report)
     facts = _facts(goal, report, ())
-    collect = _collector(model, goal, Trees())
+    collect = _collector(model, goal, Trees(), report)
     # A fork while that thread imports would inherit a lock on the module, held for ever.
     load_parsers()
     return Beside(lambda: publish_goods(open_repository(store, trust), goal, facts, collect))
 
 
-def _collector(model: Any, goal: Target, trees: Trees) -> Callable[[], Goods]:
+def _collector(
+    model: Any, goal: Target, trees: Trees, report: Report | None
+) -> Callable[[], Goods]:
     """Collects anew each time, as files may have changed; what the process knows is taken once."""
     environment = goal.environment.digest
     if trees:
@@ -88,7 +90,8 @@ def _collector(model: Any, goal: Target, trees: Trees) -> Callable[[], Goods]:
     if isinstance(model, str):
         return lambda: from_live_directory(environment)
     stock = take_stock(environment)
-    return lambda: from_stock(stock, environment, goal.address.model)
+    suspects = report.suspects if report else frozenset()
+    return lambda: from_stock(stock, environment, goal.address.model, suspects)
 
 
 def _goal(

@@ -1,14 +1,17 @@
 """When a call fails: what of the cache is at fault is set aside, and the same start goes on.
 
 The order, from the cheapest suspicion to the last: the caller's own code (the call fails as it was
-written, too), files that are damaged on this disk, the unit that the error names, everything that
-was brought. What turns out not to be at fault is put back.
+written, too), a passing trouble (the call is made once more), files that are damaged on this disk,
+the units that the error names, everything that was brought, and everything that this process has
+used. What turns out not to be at fault is put back.
 """
 
 from __future__ import annotations
 
+import errno
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import Any
@@ -19,17 +22,18 @@ from cachesvc.local.places import Places
 from cachesvc.local.quarantine import read_quarantine, restore, set_aside
 from cachesvc.local.strikes import Measure, begin_start, died_before, end_start, measure
 from cachesvc.runtime.calls import Call, timed
+from cachesvc.runtime.eager import is_one_of_several
 from cachesvc.start.attempt import Attempt
-from cachesvc.start.bring import TIERS
 from cachesvc.start.clock import now
 
 Made = tuple[Any, float]
 
-_DIED = "the last start from this bundle died in its first call: all files were read again"
+_DIED = "the last start {} died in its first call: all files were read again"
 _DIED_TWICE = "two starts in a row died in their first call"
 _DIED_ANYWAY = (
     "starts died in their first call with this bundle and without it: what was set aside is back"
 )
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass
@@ -37,12 +41,17 @@ class Rescue:
     """Makes the calls of an attempt; each way out of a failure is tried once.
 
     `damaged` are units whose files nobody can use, so they never come back; `aside` are those that
-    are under suspicion.
+    are under suspicion. `is_alone`: nothing else was compiled in this process before, so that all
+    of it may be forgotten. `again` is called before a call is made once more: what was counted
+    until then is about code that is no longer in use.
     """
 
     attempt: Attempt
+    is_alone: bool = True
+    again: Callable[[], None] = lambda: None
     damaged: dict[str, str] = field(default_factory=dict)
     aside: dict[str, str] = field(default_factory=dict)
+    made_apart: bool = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -65,25 +74,19 @@ class Rescue:
             end_start(start)
 
     def make(self, call: Call) -> Made:
-        """The output and the seconds of a call; raises what the call itself is at fault for."""
+        """The output of a call, and the seconds until it was right; raises what the call itself is
+        at fault for."""
+        started = time.perf_counter()
         try:
             return timed(call)
         except Exception as error:
-            if self._places() is None or _fails_as_written(call):
-                raise
-            return self._again(call, error)
+            output = self._rescued(call, error)
+        return output, time.perf_counter() - started
 
     def make_apart(self, call: Call, reason: str) -> Made:
-        """The call made once more without the bundle, as its output was wrong."""
-        from cachesvc.runtime.reset import apart
-
-        self._suspect(dict.fromkeys(self._brought(), reason))
-        try:
-            with apart():
-                return timed(call)
-        except Exception:
-            self.take_back()
-            raise
+        """The call made once more without the caches, as its output was wrong."""
+        self._suspect(dict.fromkeys((*self._brought(), *self._used()), reason))
+        return self._apart(call)
 
     def told(self) -> tuple[str, ...]:
         """What this start has set aside, each unit with the reason."""
@@ -92,22 +95,48 @@ class Rescue:
     def take_back(self) -> None:
         """Puts back what was set aside by this start: it was not at fault."""
         places = self._places()
-        if places is not None and self.aside:
-            with suppress(TccacheError):
-                restore(places, list(self.aside))
+        if places is None or not self.aside:
+            return
+        try:
+            restore(places, list(self.aside))
+        except TccacheError as error:
+            self.attempt.notes.append(f"what was set aside could not be put back: {error}")
+        else:
             self.aside.clear()
 
-    def _again(self, call: Call, error: Exception) -> Made:
-        from cachesvc.runtime.reset import forget_compiled
-
-        for step in (self._without_damage, self._without_named, self._without_brought):
+    def _rescued(self, call: Call, error: Exception) -> Any:
+        """The output of the call without what is at fault; raises where nothing helps."""
+        if self._places() is None or is_one_of_several() or _fails_as_written(call):
+            raise error
+        for step in (self._once_more, self._without_damage, self._without_named):
             if step(error):
-                forget_compiled()
                 try:
-                    return timed(call)
+                    return self._called_again(call)
                 except Exception as later:
                     error = later
-        return self._apart(call)
+        if _is_passing(error):
+            raise error
+        return self._without_all(call, error)
+
+    def _without_all(self, call: Call, error: Exception) -> Any:
+        if self._suspect(dict.fromkeys(self._brought(), _told(error))):
+            try:
+                return self._called_again(call)
+            except Exception as later:
+                error = later
+        if not self.is_alone or not (self._used() or self.aside or self.damaged):
+            self.take_back()
+            raise error
+        self._suspect(dict.fromkeys(self._used(), _told(error)))
+        return self._apart(call)[0]
+
+    def _called_again(self, call: Call) -> Any:
+        from cachesvc.runtime.reset import forget_compiled
+
+        if self.is_alone:
+            forget_compiled()
+        self.again()
+        return timed(call)[0]
 
     def _apart(self, call: Call) -> Made:
         """The last way: directories in which nothing has ever been compiled."""
@@ -115,10 +144,20 @@ class Rescue:
 
         try:
             with apart():
-                return timed(call)
+                self.again()
+                made = timed(call)
         except Exception:
             self.take_back()
             raise
+        self.made_apart = True
+        return made
+
+    def _once_more(self, error: Exception) -> bool:
+        """Whether the failure may have been a passing one: something of a cache was in play."""
+        suspicious = self.attempt.brought.is_usable or bool(self._used())
+        if suspicious:
+            self.attempt.notes.append(f"a call failed and was made again: {_told(error)}")
+        return suspicious
 
     def _without_damage(self, _: Exception) -> bool:
         places = self._places()
@@ -130,14 +169,13 @@ class Rescue:
         return bool(done)
 
     def _without_named(self, error: Exception) -> bool:
-        """Without the brought units of which the error, or one that led to it, names the last
-        part."""
+        """Without the units of which the error, or one that led to it, names the last part."""
+        if _is_passing(error):
+            return False
         text = " ".join(_texts(error))
-        named = (unit for unit in self._brought() if unit.rpartition("/")[2] in text)
+        known = (*self._brought(), *self._used())
+        named = (unit for unit in known if unit.rpartition("/")[2] in text)
         return self._suspect(dict.fromkeys(named, _told(error)))
-
-    def _without_brought(self, error: Exception) -> bool:
-        return self._suspect(dict.fromkeys(self._brought(), _told(error)))
 
     def _suspect(self, units: Mapping[str, str]) -> bool:
         fresh = {unit: reason for unit, reason in units.items() if unit not in self.aside}
@@ -157,32 +195,36 @@ class Rescue:
             return {}
 
     def _brought(self) -> tuple[str, ...]:
-        """The keys of the units that the bundles of this start have in the live directory."""
-        from cachesvc.start.transfer import holdings
+        """The keys of the units that this start has from a bundle."""
+        return (*self.attempt.brought.units, *self.attempt.loaded)
 
-        attempt = self.attempt
-        if attempt.repository is None or not attempt.brought.is_usable:
-            return ()
-        sections = TIERS.get(attempt.brought.tier or "", frozenset())
-        try:
-            found = holdings(attempt.repository, attempt.chosen.bundles, foreign=False)
-        except TccacheError as error:
-            attempt.notes.append(str(error))
-            return ()
-        return tuple(key for key, unit in found.units.items() if unit.section in sections)
+    def _used(self) -> tuple[str, ...]:
+        """The keys of the units that this process has used or compiled, whoever made them."""
+        from cachesvc.runtime.megacache import capture
+        from cachesvc.runtime.used import used_units
+
+        live = self.attempt.live
+        return () if live is None else tuple(sorted(used_units(capture(), live.folder("inductor"))))
 
     def _after_deaths(self, step: Measure) -> None:
         places = self._places()
         if places is None or step is Measure.TRUST:
             return
         if step is Measure.VERIFY:
-            self.attempt.notes.append(_DIED)
-            self._without_damage(TccacheError(_DIED))
+            whose = "from this bundle" if self.attempt.chosen.segments else "without a bundle"
+            self.attempt.notes.append(_DIED.format(whose))
+            self._without_damage(TccacheError(whose))
         elif step is Measure.SET_ASIDE:
             self._suspect(dict.fromkeys(self._brought(), _DIED_TWICE))
         else:
-            units = [i.unit for i in read_quarantine(places.records) if i.reason == _DIED_TWICE]
-            restore(places, units)
+            self._restore_after_deaths(places)
+
+    def _restore_after_deaths(self, places: Places) -> None:
+        aside = [item for item in read_quarantine(places.records) if item.reason == _DIED_TWICE]
+        own = set(self.attempt.brought.units)
+        back = [item.unit for item in aside if item.unit in own]
+        if back:
+            restore(places, back)
             self.attempt.notes.append(_DIED_ANYWAY)
             self._say_trouble(self.attempt.bring_again)
 
@@ -209,17 +251,35 @@ def _fails_as_written(call: Call) -> bool:
     return False
 
 
+def _is_passing(error: BaseException) -> bool:
+    """Whether the error is about memory, disk or descriptors that ran out: no unit's fault."""
+    return any(
+        isinstance(item, MemoryError)
+        or type(item).__name__ == "OutOfMemoryError"
+        or (isinstance(item, OSError) and item.errno in _PASSING)
+        for item in _chain(error)
+    )
+
+
 def _told(error: BaseException) -> str:
     """The error that led to all others, in a line: what it is, and the first line of its text."""
-    while cause := error.__cause__ or error.__context__:
-        error = cause
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    *_, first = _chain(error)
+    lines = str(first).strip().splitlines()
+    return f"{type(first).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def _texts(error: BaseException | None) -> Iterable[str]:
+def _texts(error: BaseException) -> Iterable[str]:
     """What the error and those that led to it say, and the files in which they were raised."""
-    while error is not None:
-        yield str(error)
-        yield from (frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
-        error = error.__cause__ or error.__context__
+    for item in _chain(error):
+        yield str(item)
+        yield from (frame.f_code.co_filename for frame, _ in walk_tb(item.__traceback__))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and those that led to it, the first cause last."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__

@@ -17,6 +17,7 @@ from cachesvc.start.options import Options, checked
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.prove import prove
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
+from cachesvc.start.target import named_models
 
 _MADE_SOMETHING = (Verdict.COLD, Verdict.PARTIAL, Verdict.INERT)
 
@@ -66,9 +67,12 @@ def warm_start(
         calls are made again without it.
 
     Never raises for the cache, the store or the calls unless on_miss is "error": the report says
-    what went wrong. Raises UsageError for an option that does not exist. Where TCCACHE_DISABLE is
+    what went wrong. A call that fails is made again, first as it was written; where several
+    processes compute together, or other models were compiled before, less is tried. Raises
+    UsageError for an option that does not exist, or no model. Where TCCACHE_DISABLE is
     set, nothing is touched and the calls are made as they are.
     """
+    named_models(model)
     options = checked(on_miss, deadline, flags=(fallback, publish, check))
     if is_disabled():
         attempt = Attempt(model, label, salt, Options(), progress, notes=[DISABLED])
@@ -103,8 +107,12 @@ def _published(
     salt: str | None,
 ) -> Report:
     """The report, with the publication of what the start made under way."""
-    if not report.called and report.verdict is Verdict.UNPROVEN:
-        note = "nothing is published: no call was made; call push(model, report=report) after some"
+    if report.verdict is Verdict.UNPROVEN:
+        why = "no call asked the compiler for anything" if report.called else "no call was made"
+        note = f"nothing is published: {why}; call push(model, report=report) after some"
+        return replace(report, notes=(*report.notes, note))
+    if report.made_apart:
+        note = "nothing is published: a call was only right outside the live directory"
         return replace(report, notes=(*report.notes, note))
     if report.verdict not in _MADE_SOMETHING:
         return report

@@ -161,7 +161,7 @@ def test_text(report: Report, text: str) -> None:
         (replace(HIT, eager=2), "2 graphs could not be compiled here and run as they were"),
         (replace(HIT, unsaved=2), "2 graphs were compiled and could not be saved"),
         (replace(HIT, graph_breaks=5), "5 graph breaks split the model"),
-        (replace(HIT, unread=("a", "b")), "this torch lacks the counters a, b"),
+        (replace(HIT, unread=("a", "b")), "not counted here: a, b; so warmth is not proven"),
     ],
 )
 def test_each_count_that_costs_has_its_sentence(counts: Counts, line: str) -> None:
