@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,9 @@ from cachesvc.local.whole import disk_errors, write_whole
 _NAME = "quarantine.json"
 _FOLDER = "quarantine"
 _VERSION = 1
-_MOST_RECORDS = 256
+# What one call sets aside is remembered whole, or a bundle of many units would come back in parts.
+_MOST_CALLS = 32
+# Of calls before the newest, which keeps all its files: it may turn out not to be at fault.
 _MOST_KEPT_UNITS = 20
 _MOST_KEPT_BYTES = 64_000_000
 
@@ -91,9 +93,10 @@ def set_aside(
     """Moves units, each given by its key with the reason, out of the live directory.
 
     Gives what was set aside: units of which some file lay there. Files are renamed, so a process
-    that has them open or mapped keeps them. `at` is the time as manifests write it. Takes the
-    live directory's lock, so it MUST NOT be called while this process seeds. Raises BusyError and
-    TccacheError; calling it again is harmless.
+    that has them open or mapped keeps them. `at` is the time as manifests write it, and stands for
+    this call: it can be put back whole until the next one. Takes the live directory's lock, so it
+    MUST NOT be called while this process seeds. Raises BusyError, before anything is moved, and
+    TccacheError: what was moved until then is recorded. Calling it again is harmless.
     """
     lock = lock_of(places)
     take(lock, places, patience_s)
@@ -128,28 +131,31 @@ def restore(
 
 def _set_units_aside(places: Places, units: Mapping[str, str], at: str) -> tuple[SetAside, ...]:
     ledger = Ledger.read(places.records)
-    made = []
-    for unit, reason in units.items():
-        files = unit_files(places, unit)
-        if not files:
-            continue
-        digests = {content_digest(path, file) for path, file in files.items()} - {None}
-        origin = ledger.origins.get(unit)
-        kept = places.records / _FOLDER / _folder_name(unit)
-        shutil.rmtree(kept, ignore_errors=True)
-        for path in sorted(files, key=seed_order, reverse=True):
-            _move(files[path], kept / path)
-        segment = origin.segment if origin else None
-        made.append(SetAside(unit, reason, at, tuple(sorted(map(str, digests))), segment=segment))
-    if made:
-        ledger.forget({item.unit for item in made})
-        ledger.write_if_changed(places.records)
-        forget_receipts(places.records)
-        _write(places.records, _joined(read_quarantine(places.records), made))
-    return tuple(made)
+    made: dict[str, SetAside] = {}
+    try:
+        for unit, reason in units.items():
+            files = unit_files(places, unit)
+            if not files:
+                continue
+            digests = {content_digest(path, file) for path, file in files.items()} - {None}
+            origin = ledger.origins.get(unit)
+            segment = origin.segment if origin else None
+            item = SetAside(unit, reason, at, tuple(sorted(map(str, digests))), segment=segment)
+            kept = places.records / _FOLDER / _folder_name(unit)
+            shutil.rmtree(kept, ignore_errors=True)
+            for path in sorted(files, key=seed_order, reverse=True):
+                _move(files[path], kept / path)
+                made[unit] = item  # from its first file on: without it the compiler finds no unit
+    finally:
+        if made:
+            ledger.forget(made.keys())
+            ledger.write_if_changed(places.records)
+            forget_receipts(places.records)
+            _write(places.records, _joined(read_quarantine(places.records), made.values()))
+    return tuple(made.values())
 
 
-def _joined(before: Iterable[SetAside], made: list[SetAside]) -> list[SetAside]:
+def _joined(before: Iterable[SetAside], made: Iterable[SetAside]) -> list[SetAside]:
     """One record for each unit; what has failed under its key stays known."""
     old = {item.unit: item for item in before}
     joined = []
@@ -212,9 +218,10 @@ def _move(source: Path, target: Path) -> None:
         os.unlink(source)
 
 
-def _write(records: Path, items: list[SetAside]) -> None:
-    """Writes the newest records, and removes the files that no record keeps."""
-    items = items[-_MOST_RECORDS:]
+def _write(records: Path, items: Sequence[SetAside]) -> None:
+    """Writes the records of the newest calls, and removes the files that none of them keeps."""
+    calls = list(dict.fromkeys(item.at for item in reversed(items)))[:_MOST_CALLS]
+    items = [item for item in items if item.at in calls]
     text = json.dumps({"version": _VERSION, "units": [asdict(item) for item in items]})
     write_whole(records / _NAME, text.encode())
     kept = set(_worth_keeping(records / _FOLDER, items))
@@ -223,10 +230,13 @@ def _write(records: Path, items: list[SetAside]) -> None:
             shutil.rmtree(records / _FOLDER / name, ignore_errors=True)
 
 
-def _worth_keeping(folder: Path, items: list[SetAside]) -> Iterator[str]:
-    """The folders of the youngest units, as many as there is room for."""
+def _worth_keeping(folder: Path, items: Sequence[SetAside]) -> Iterator[str]:
+    """The folders of the newest call, and of the youngest units before as there is room for."""
+    newest = {item.at for item in items[-1:]}
+    yield from (_folder_name(item.unit) for item in items if item.at in newest)
+    older = [item for item in items if item.at not in newest]
     left = _MOST_KEPT_BYTES
-    for item in items[::-1][:_MOST_KEPT_UNITS]:
+    for item in older[::-1][:_MOST_KEPT_UNITS]:
         name = _folder_name(item.unit)
         left -= sum(file.stat().st_size for _, file in _below(folder / name))
         if left < 0:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc.core.digest import digest_bytes
-from cachesvc.core.errors import BusyError
+from cachesvc.core.errors import BusyError, TccacheError
 from cachesvc.core.manifest import Entry, Origin, Unit
 from cachesvc.local import quarantine
 from cachesvc.local.damage import damaged_units
@@ -38,6 +38,11 @@ CONTENTS = {
     f"{KERNEL}/k.cubin": NATIVE + b"kernel",
     f"{KERNEL}/k.json": b"{}",
 }
+
+
+def at(number: int) -> str:
+    """The time of a call: each has another one."""
+    return AT.replace("000000Z", f"{number:06}Z")
 
 
 def units_of(contents: Mapping[str, bytes]) -> list[Unit]:
@@ -166,6 +171,14 @@ def test_what_is_not_there_is_not_set_aside(places: Places) -> None:
     assert read_quarantine(places.records) == ()
 
 
+def test_what_was_set_aside_before_stays_so(places: Places) -> None:
+    """Nothing of it lies there any more, so a second call changes nothing: it can come back."""
+    made = set_aside(places, {LIBRARY: "raises"}, at=AT)
+    assert set_aside(places, {LIBRARY: "raises again"}, at=at(1)) == ()
+    assert read_quarantine(places.records) == made
+    assert restore(places, [LIBRARY]) == (LIBRARY,)
+
+
 def test_units_that_were_not_at_fault_come_back(places: Places) -> None:
     """The files are the very same ones, the record is gone, and seeding finds all in place."""
     before = {path: os.stat(places.root / path).st_ino for path in CONTENTS}
@@ -241,18 +254,76 @@ def test_another_file_system_is_copied_to(places: Places, monkeypatch: pytest.Mo
 
 def test_the_quarantine_is_bounded(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of the oldest go, what is known of them stays for long, and not for ever."""
-    monkeypatch.setattr(quarantine, "_MOST_KEPT_UNITS", 2)
-    monkeypatch.setattr(quarantine, "_MOST_RECORDS", 3)
-    for unit in units_of(CONTENTS):
-        set_aside(places, {unit.key: "raises"}, at=AT)
+    monkeypatch.setattr(quarantine, "_MOST_KEPT_UNITS", 1)
+    monkeypatch.setattr(quarantine, "_MOST_CALLS", 3)
+    for number, unit in enumerate(units_of(CONTENTS)):
+        set_aside(places, {unit.key: "raises"}, at=at(number))
     known = [item.unit for item in read_quarantine(places.records)]
     assert known == [unit.key for unit in units_of(CONTENTS)[1:]]
     assert len(list((places.records / "quarantine").iterdir())) == 2
     monkeypatch.setattr(quarantine, "_MOST_KEPT_BYTES", 1)
     restore(places, [])
-    assert list((places.records / "quarantine").iterdir()) == []
-    assert restore(places, known) == ()
-    assert len(seed(places).missing) == 4
+    assert len(list((places.records / "quarantine").iterdir())) == 1
+    assert restore(places, known) == tuple(known[-1:])
+    assert len(seed(places).missing) == 3
+
+
+MANY = {
+    f"inductor/{number % 256:02x}/c{number:04}.py": f"code = {number}\n".encode()
+    for number in range(300)
+}
+
+
+def test_a_big_bundle_is_remembered_whole(tmp_path: Path) -> None:
+    """Nothing of it is brought again, also after many calls more: else it would never start."""
+    places = under(tmp_path / "live")
+    seed(places, {**MANY, **CONTENTS})
+    made = set_aside(places, dict.fromkeys((u.key for u in units_of(MANY)), "died"), at=at(0))
+    assert len(made) == len(MANY)
+    assert read_quarantine(places.records) == made
+    for number, key in enumerate((LIBRARY, KERNEL, GRAPH), 1):
+        set_aside(places, {key: "raises"}, at=at(number))
+    plan = seed(places, MANY)
+    assert (len(plan.set_aside), plan.missing) == (len(MANY), ())
+
+
+def test_a_big_bundle_comes_back_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the newest call moved is kept, however much it is; what older ones moved is not."""
+    monkeypatch.setattr(quarantine, "_MOST_KEPT_BYTES", 1)
+    places = under(tmp_path / "live")
+    seed(places, {**MANY, **CONTENTS})
+    set_aside(places, {LIBRARY: "raises"}, at=at(0))
+    keys_of_many = [unit.key for unit in units_of(MANY)]
+    set_aside(places, dict.fromkeys(keys_of_many, "died"), at=at(1))
+    assert len(list((places.records / "quarantine").iterdir())) == len(MANY)
+    assert set(restore(places, [LIBRARY, *keys_of_many])) == set(keys_of_many)
+    plan = seed(places, MANY)
+    assert (len(plan.in_place), plan.missing, plan.set_aside) == (len(MANY), (), ())
+
+
+def test_what_was_moved_before_an_error_is_known(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails in the midst of the second unit: both are recorded and can be put back, the
+    third lies where it lay, and the error is told."""
+    before = files(places)
+    rename, group = os.rename, f"{KERNEL}/__grp__k.json"
+
+    def fail(source: Path, target: Path) -> None:
+        if source == places.root / f"{KERNEL}/k.json":
+            raise OSError(5, "Input/output error", str(source))
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", fail)
+        with pytest.raises(TccacheError, match=r"k\.json: Input/output error"):
+            set_aside(places, dict.fromkeys((LIBRARY, KERNEL, GRAPH), "raises"), at=AT)
+    assert [item.unit for item in read_quarantine(places.records)] == [LIBRARY, KERNEL]
+    assert group not in files(places)
+    assert unit_files(places, GRAPH)
+    assert [item.unit for item in seed(places).set_aside] == [LIBRARY, KERNEL]
+    restore(places, [LIBRARY, KERNEL])
+    assert files(places) == before
 
 
 @pytest.mark.parametrize(
