@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -48,10 +48,10 @@ def measure(deaths: int) -> Measure:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start under way; `descriptor` holds its lock."""
+    """A start under way; `descriptor` holds its lock. `before` are files of deaths before it."""
 
     file: Path
-    segments: tuple[str, ...]
+    before: tuple[Path, ...]
     descriptor: int
 
 
@@ -70,7 +70,11 @@ def died_before(records: Path, segments: Collection[str]) -> int:
 
     Without segments those are counted that used none either: what this machine compiled itself.
     """
-    return max((dead.deaths + 1 for dead in _of(records, segments)), default=0)
+    return _count(_of(records, segments))
+
+
+def _count(dead: Iterable[_Dead]) -> int:
+    return max((one.deaths + 1 for one in dead), default=0)
 
 
 def begin_start(records: Path, segments: Collection[str]) -> Start:
@@ -78,10 +82,10 @@ def begin_start(records: Path, segments: Collection[str]) -> Start:
 
     Removes what earlier deaths left beyond what has to be known.
     """
-    deaths = died_before(records, segments)
+    before = tuple(_of(records, segments))
     _tidy(records)
     folder = records / _FOLDER
-    text = json.dumps({"segments": sorted(segments), "deaths": deaths})
+    text = json.dumps({"segments": sorted(segments), "deaths": _count(before)})
     temporary, file = (folder / f"{dot}{secrets.token_hex(8)}.json" for dot in (".", ""))
     with disk_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,16 +99,18 @@ def begin_start(records: Path, segments: Collection[str]) -> Start:
             temporary.unlink(missing_ok=True)
             os.close(descriptor)
             raise
-    return Start(file, tuple(sorted(segments)), descriptor)
+    return Start(file, tuple(dead.file for dead in before), descriptor)
 
 
 def end_start(start: Start) -> None:
     """Writes that the process lived through its first call, whatever came of it.
 
-    Earlier deaths from these segments are forgotten: they were not in a row. Never raises.
+    Deaths before it from the same segments are forgotten: they were not in a row. One that came
+    while it ran is not: of processes that start together a cache may kill some and not others.
+    Never raises.
     """
-    for dead in _of(start.file.parent.parent, start.segments):
-        _remove(dead.file)
+    for file in start.before:
+        _remove(file)
     _remove(start.file)
     os.close(start.descriptor)
 

@@ -102,6 +102,25 @@ def test_a_start_that_lives_ends_the_row(starts: Starts) -> None:
     assert died_before(starts.records, TWO) == 1
 
 
+@pytest.mark.parametrize("first", ["the one that dies", "the one that lives"])
+def test_a_death_meanwhile_is_not_forgotten(starts: Starts, first: str) -> None:
+    """Of two processes that start together one dies each time, whichever began before the other:
+    the one that lives does not hide that from the next start, so a crash loop is counted."""
+    for deaths in range(3):
+        assert died_before(starts.records, ONE) == deaths
+        if first == "the one that dies":
+            starts.begin(ONE)
+        start = begin_start(starts.records, ONE)
+        if first == "the one that lives":
+            starts.begin(ONE)
+        starts.kill()
+        end_start(start)
+    assert died_before(starts.records, ONE) == 3
+    assert len(left(starts.records)) == 1
+    end_start(begin_start(starts.records, ONE))
+    assert left(starts.records) == []
+
+
 def test_starts_without_a_bundle_are_counted_too(starts: Starts) -> None:
     """What this machine compiled itself can kill as well."""
     starts.die(())
