@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import walk_tb
@@ -18,6 +18,7 @@ from typing import Any
 
 from cachesvc.core.errors import TccacheError
 from cachesvc.local.damage import damaged_units
+from cachesvc.local.layout import unit_key
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import read_quarantine, restore, set_aside
 from cachesvc.local.strikes import Measure, begin_start, died_before, end_start, measure
@@ -169,13 +170,23 @@ class Rescue:
         return bool(done)
 
     def _without_named(self, error: Exception) -> bool:
-        """Without the units of which the error, or one that led to it, names the last part."""
+        """Without the units that the error, or one that led to it, names: the last part of their
+        keys, or a file of theirs in which it was raised."""
         if _is_passing(error):
             return False
-        text = " ".join(_texts(error))
+        text = " ".join(str(item) for item in _chain(error))
         known = (*self._brought(), *self._used())
-        named = (unit for unit in known if unit.rpartition("/")[2] in text)
+        named = [unit for unit in known if unit.rpartition("/")[2] in text]
+        named += filter(None, map(self._unit_of, _files(error)))
         return self._suspect(dict.fromkeys(named, _told(error)))
+
+    def _unit_of(self, file: str) -> str | None:
+        """The unit that a file of the live directory belongs to."""
+        places = self._places()
+        for prefix, folder in places.folders if places else ():
+            if file.startswith(f"{folder}/"):
+                return unit_key((*prefix.split("/"), *file[len(str(folder)) + 1 :].split("/")))
+        return None
 
     def _suspect(self, units: Mapping[str, str]) -> bool:
         fresh = {unit: reason for unit, reason in units.items() if unit not in self.aside}
@@ -268,10 +279,9 @@ def _told(error: BaseException) -> str:
     return f"{type(first).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def _texts(error: BaseException) -> Iterable[str]:
-    """What the error and those that led to it say, and the files in which they were raised."""
+def _files(error: BaseException) -> Iterator[str]:
+    """The files in which the error and those that led to it were raised."""
     for item in _chain(error):
-        yield str(item)
         yield from (frame.f_code.co_filename for frame, _ in walk_tb(item.__traceback__))
 
 

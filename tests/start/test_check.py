@@ -62,7 +62,7 @@ def test_a_wrong_output(starts: Starts, wrong: Path, tmp_path: Path) -> None:
     assert report["set_aside"]
     assert all("not equal to an eager call" in text for text in report["set_aside"])
     (call,) = report["calls"]
-    assert call["checked"].startswith("equal to an eager call, without the bundle; with it not")
+    assert call["checked"].startswith("equal to an eager call, without the caches; with them not")
     again, right = starts.run(CHECKED, **how)
     assert right
     assert again["calls"][0]["checked"] == "equal to an eager call"

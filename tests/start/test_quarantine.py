@@ -99,6 +99,101 @@ def test_a_unit_that_raises_is_set_aside_and_the_start_goes_on(
     assert listed == [aside]
 
 
+def test_a_unit_of_this_machine_that_raises(
+    starts: Starts, poisoned: tuple[Path, str], tmp_path: Path
+) -> None:
+    """In no bundle, and not to be seen to be broken: set aside as well, and told."""
+    _, stem = poisoned
+    home = tmp_path / "home"
+    shutil.copytree(poisoned[0].parent / "home", home)
+    how: dict[str, Any] = {"store": tmp_path / "store", "label": "fused", "home": home}
+    first = starts.run(AGAIN, **how)
+    assert first["first_call_s"] is not None
+    assert any(stem in text and "poison" in text for text in first["set_aside"])
+    assert any("a call failed and was made again" in note for note in first["notes"])
+    again = starts.run(AGAIN, **how)
+    assert again["set_aside"] == []
+    assert not any("failed" in note for note in again["notes"])
+
+
+def test_a_passing_failure_accuses_nobody(starts: Starts, fused: Published, tmp_path: Path) -> None:
+    """A call that works when it is made once more: it is told, and nothing is set aside."""
+    report = starts.run(
+        """
+model, failed = torch.compile(Fused()), []
+
+def call():
+    if not failed:
+        failed.append(1)
+        raise RuntimeError("for once")
+    return model(ones())
+
+result = shown(start(model, calls=[call]))
+""",
+        store=fused.store,
+        label="fused",
+        home=tmp_path / "home",
+    )
+    assert report["set_aside"] == []
+    assert report["verdict"] == "warm"
+    assert any("RuntimeError: for once" in note for note in report["notes"])
+
+
+def test_memory_that_runs_out_is_no_units_fault(
+    starts: Starts, fused: Published, tmp_path: Path
+) -> None:
+    """However often it does: the call fails, and the bundle stays."""
+    report = starts.run(
+        """
+model = torch.compile(Fused())
+
+def call():
+    if not torch.compiler.is_compiling() and torch._dynamo.eval_frame._stance.stance == "default":
+        raise MemoryError("no more")
+    return model(ones())
+
+result = shown(start(model, calls=[call]))
+""",
+        store=fused.store,
+        label="fused",
+        home=tmp_path / "home",
+    )
+    assert report["set_aside"] == []
+    assert any("an example call failed: MemoryError" in note for note in report["notes"])
+    again = starts.run(AGAIN, store=fused.store, label="fused", home=tmp_path / "home")
+    assert (again["verdict"], again["set_aside"]) == ("warm", [])
+
+
+def test_what_is_under_suspicion_is_not_published(
+    starts: Starts, poisoned: tuple[Path, str], tmp_path: Path
+) -> None:
+    """A start that had to set a unit aside publishes what it compiled, and not that unit."""
+    store, stem = poisoned
+    mine = tmp_path / "mine"
+    shutil.copytree(store, mine)
+    keys = starts.run(
+        """
+model = torch.compile(Fused())
+report = start(model, [ones()], publish=True)
+assert report.suspects, str(report)
+if report.publishing:
+    report.publishing.wait()
+from cachesvc.start.settings import open_repository
+repository = open_repository(given["store"], None)
+names = [s for b in repository.bundles("fused") for s in repository.read(b).segments]
+result = [
+    [unit.key for unit in segment.manifest.units if unit.origin.segment in (None, segment.name)]
+    for segment in names
+]
+""",
+        store=mine,
+        label="fused",
+        home=tmp_path / "home",
+    )
+    later = [unit for units in keys[1:] for unit in units]
+    assert not [unit for unit in later if stem in unit]
+
+
 def test_what_the_caller_is_at_fault_for_sets_nothing_aside(
     starts: Starts, fused: Published, tmp_path: Path
 ) -> None:
