@@ -37,16 +37,16 @@ def double(x):
 def triple(x):
     return x @ x @ x
 
-functions = {"square": square, "double": double, "triple": triple}
+functions = {f.__name__: torch.compile(f) for f in (square, double, triple)}
 if given["load"]:
     cachesvc.pull("functions", store=given["store"], mega=given["file"])
     torch.compiler.load_cache_artifacts(open(given["file"], "rb").read())
 with torch.no_grad():
     for name in given["names"]:
-        torch.compile(functions[name])(ones(2, 2))
+        functions[name](ones(2, 2))
 artifacts, info = torch.compiler.save_cache_artifacts()
 open(given["file"], "wb").write(artifacts)
-cachesvc.push("functions", store=given["store"], mega=given["file"])
+cachesvc.push(functions, store=given["store"], label="functions", mega=given["file"])
 result = len(info.inductor_artifacts)
 """
 
@@ -61,9 +61,8 @@ result = len(info.inductor_artifacts)
     report = starts.run(
         script.partition("if given")[0]
         + """
-compiled = [torch.compile(function) for function in functions.values()]
-calls = [lambda f=f: f(ones(2, 2)) for f in compiled]
-result = shown(start(compiled, calls=calls, label="functions"))
+calls = [lambda f=f: f(ones(2, 2)) for f in functions.values()]
+result = shown(start(functions, calls=calls, label="functions"))
 """,
         store=tmp_path / "store",
     )
