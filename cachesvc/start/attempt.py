@@ -18,6 +18,7 @@ from cachesvc.repository.repository import Repository
 from cachesvc.runtime import directories, megacache
 from cachesvc.runtime.context import read_context
 from cachesvc.runtime.headers import spare_headers
+from cachesvc.runtime.spawned import find_program_last
 from cachesvc.runtime.used import graph_units
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
@@ -95,6 +96,7 @@ class Attempt:
             live = self.locate()
             self.notes.extend(live.notes)
             directories.use(live)
+            find_program_last()
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)

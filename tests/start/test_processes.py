@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fresh_processes import HERE, PRELUDE, QUICK
 
 from cachesvc.repository.repository import Repository
 from cachesvc.store.directory import DirectoryStore
 
-from .conftest import Published, Starts
+from .conftest import START, Published, Starts
 
 pytestmark = pytest.mark.xdist_group("start")
 
-FRESH = Path(__file__).parents[1] / "runtime" / "fresh"
 # A compile of one small graph takes a second; a busy machine makes it many.
 PATIENCE_S = 120
 
@@ -36,7 +38,7 @@ class Halting(Wrapper):
         self.begun, self.go = threading.Event(), threading.Event()
 
     def _halt(self, verb, key):
-        if verb == self.at[0] and key.endswith(self.at[1]):
+        if verb == self.at[0] and key.startswith("bundles/") and key.endswith(self.at[1]):
             self.begun.set()
             self.go.wait()
 
@@ -477,6 +479,286 @@ result = shown(start(model, calls=[[ones()], *([ones(3 + n, 4)] for n in range(3
     )
     assert last["verdict"] == "warm"
     assert [call["covered"] for call in last["calls"]] == [True] * 4
+
+
+# --- spawned workers, and those of a DataLoader
+
+PROGRAM = """
+import json, multiprocessing, os, sys
+import torch, cachesvc
+from torch.utils.data import DataLoader, Dataset
+from tiny_models import Plain, ones
+
+model = torch.compile(Plain())
+with torch.no_grad():
+    report = cachesvc.warm_start(model, [ones()], label="plain", publish=True)
+
+def say(kind, *values):
+    with open(os.path.join(sys.argv[1], f"{kind}-{os.getpid()}"), "w") as file:
+        told = [report.verdict, report.transfer.seeded, report.publishing is None]
+        json.dump([*told, *values], file)
+
+class Data(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        say("worker")
+        return ones(4) * index
+
+def work(number):
+    with torch.no_grad():
+        say("spawned", torch.allclose(model(ones()), model._orig_mod(ones())))
+
+def main():
+    right = []
+    for method in ("fork", "spawn"):
+        how = {"num_workers": 2, "multiprocessing_context": method}
+        for batch in DataLoader(Data(), batch_size=2, **how):
+            with torch.no_grad():
+                right.append(torch.allclose(model(batch), model._orig_mod(batch)))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.map(work, [0])
+    say("main", right)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def environment(home: Path, store: Path) -> dict[str, str]:
+    """That of an interpreter of its own, with a store."""
+    return {
+        **os.environ,
+        **QUICK,
+        "PYTHONPATH": str(HERE),
+        "TCCACHE_HOME": str(home),
+        "TCCACHE_STORE": str(store),
+    }
+
+
+def test_spawned_workers_and_those_of_a_data_loader(plain: Published, tmp_path: Path) -> None:
+    """They start warm as they import the program, or inherit its start; none of them seeds or
+    publishes, and the program ends without a word."""
+    program, said = tmp_path / "program.py", tmp_path / "said"
+    program.write_text(PROGRAM)
+    said.mkdir()
+    before = sorted(plain.store.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, str(program), str(said)],
+        env=environment(tmp_path / "home", plain.store),
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+    found = {file.name: json.loads(file.read_text()) for file in said.iterdir()}
+    workers = [name for name in found if name.startswith("worker")]
+    spawned = [name for name in found if name.startswith("spawned")]
+    (main,) = (value for name, value in found.items() if name.startswith("main"))
+    assert (len(workers), len(spawned), len(found)) == (4, 1, 6)
+    assert {value[0] for value in found.values()} == {"warm"}, found
+    assert all(value[2] for value in found.values())
+    assert sorted(found[name][1] for name in workers) == [0, 0, main[1], main[1]]
+    assert main[1] > 0
+    assert main[3] == [True] * 8
+    assert found[spawned[0]][1:] == [0, True, True]
+    assert sorted(plain.store.rglob("*")) == before
+
+
+# --- interrupts
+
+
+def test_an_interrupt_while_the_bundle_is_brought(
+    starts: Starts, plain: Published, tmp_path: Path
+) -> None:
+    """KeyboardInterrupt is the caller's; what was on its way is dropped, and the next start of the
+    same process finds nothing in its way."""
+    home = tmp_path / "home"
+    interrupted, again = starts.run(
+        TOOLS
+        + """
+import pathlib
+halting = Halting(given["store"], "fetch", ".tar.zst")
+model = torch.compile(Plain())
+
+def interrupt():
+    assert halting.begun.wait(PATIENCE_S)
+    os.kill(os.getpid(), signal.SIGINT)
+
+Thread(interrupt)
+try:
+    start(model, [ones()], store=halting)
+    interrupted = []
+except KeyboardInterrupt:
+    interrupted = ["interrupted"]
+halting.go.set()
+for thread in threading.enumerate():
+    if thread.name == "tccache-start":
+        thread.join(PATIENCE_S)
+interrupted += map(str, pathlib.Path(given["home"]).rglob("fxgraph/*/*/*"))
+interrupted += map(str, pathlib.Path(given["home"]).rglob(".tccache-stage-*"))
+result = [interrupted, shown(start(model, [ones()]))]
+""",
+        store=plain.store,
+        label=plain.label,
+        home=home,
+        given={"home": str(home)},
+    )
+    assert interrupted == ["interrupted"]
+    assert again["verdict"] == "warm"
+    assert again["notes"] == []
+
+
+def test_an_interrupt_while_the_model_is_called(
+    starts: Starts, plain: Published, tmp_path: Path
+) -> None:
+    """In the midst of a compile, and in the caller's own code: it comes through, no start is taken
+    for a dead one, and the same call made again is right."""
+    home = tmp_path / "home"
+    came, left, right, after = starts.run(
+        TOOLS
+        + """
+import pathlib
+from torch._inductor.graph import GraphLowering
+codegen, came = GraphLowering.codegen, []
+
+def interrupted(*arguments):
+    GraphLowering.codegen = codegen
+    signal.raise_signal(signal.SIGINT)
+
+def leave():
+    raise SystemExit(3)
+
+model = torch.compile(Plain())
+GraphLowering.codegen = interrupted
+for calls in ([[ones(3, 4)]], [lambda: signal.raise_signal(signal.SIGINT)], [leave]):
+    try:
+        start(model, calls=calls)
+    except BaseException as error:
+        came.append(type(error).__name__)
+left = [path.name for path in pathlib.Path(given["home"]).rglob("starts/*")]
+report = shown(start(model, calls=[[ones(3, 4)]]))
+result = [came, left, right(model, ones(3, 4)), report]
+""",
+        store=plain.store,
+        label=plain.label,
+        home=home,
+        given={"home": str(home)},
+    )
+    assert came == ["KeyboardInterrupt", "KeyboardInterrupt", "SystemExit"]
+    assert left == []
+    assert right
+    assert after["counts"]["graph_misses"] == 1
+    assert after["notes"] == []
+    assert after["set_aside"] == []
+
+
+# --- the end of the process
+
+PULLING = (
+    PRELUDE
+    + "given = {'store': os.environ['TCCACHE_STORE'], 'label': 'plain'}\n"
+    + START
+    + TOOLS
+    + """
+halting = Halting(given["store"], "fetch", ".tar.zst")
+model = torch.compile(Plain())
+thread = Thread(lambda: start(model, [ones()], store=halting))
+assert halting.begun.wait(PATIENCE_S)
+"""
+)
+
+PUBLISHING = (
+    PRELUDE
+    + "given = {'store': os.environ['TCCACHE_STORE'], 'label': 'plain'}\n"
+    + START
+    + TOOLS
+    + """
+import atexit
+import cachesvc.start.beside as beside
+halting = Halting(given["store"], "put", sys.argv[1])
+with torch.no_grad():
+    report = start(torch.compile(Plain()), [ones()], store=halting, publish=True)
+assert halting.begun.wait(PATIENCE_S)
+"""
+)
+
+
+def began(script: str, home: Path, store: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        env=environment(home, store),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code, and what came on stderr."""
+    try:
+        _, told = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+    return process.returncode, told
+
+
+def test_a_process_that_ends_while_it_pulls(
+    starts: Starts, plain: Published, tmp_path: Path
+) -> None:
+    """From a store that hangs: its own way to end is how it ends, at once and without a word of
+    this library; nothing has been seeded, and the next start clears what was staged."""
+    ways = {
+        "sys.exit(0)": (0, ""),
+        "raise RuntimeError('our own')": (1, "our own"),
+        "os._exit(3)": (3, ""),
+        "os.kill(os.getpid(), signal.SIGTERM); threading.Event().wait()": (-signal.SIGTERM, ""),
+    }
+    homes = {way: tmp_path / str(number) for number, way in enumerate(ways)}
+    begun = {way: began(PULLING + way, homes[way], plain.store) for way in ways}
+    for way, process in begun.items():
+        code, told = ended(process)
+        assert code == ways[way][0], told
+        assert ways[way][1] in told
+        assert told == "" or (told.count("Traceback") == 1 and "tccache" not in told)
+        assert seeded(homes[way]) == []
+    report = starts.run(
+        "result = shown(start(torch.compile(Plain()), [ones()]))",
+        store=plain.store,
+        label=plain.label,
+        home=homes["os._exit(3)"],
+    )
+    assert report["verdict"] == "warm"
+    assert report["notes"] == []
+    assert unfinished(homes["os._exit(3)"]) == []
+
+
+def test_a_process_that_ends_while_it_publishes(tmp_path: Path) -> None:
+    """The end waits for what can be finished; a store that hangs holds nobody, nor does a signal,
+    and no reader sees half a bundle."""
+    hanging = "beside.EXIT_PATIENCE_S = 0.1"
+    ways: dict[str, tuple[str, str, int, int]] = {
+        "finishes": ("atexit.register(halting.go.set)", ".tar.zst", 0, 1),
+        "hangs at the pack": (hanging, ".tar.zst", 0, 0),
+        "hangs at the manifest": (hanging, ".json", 0, 0),
+        "killed": (
+            "os.kill(os.getpid(), signal.SIGTERM); threading.Event().wait()",
+            ".tar.zst",
+            -signal.SIGTERM,
+            0,
+        ),
+    }
+    begun = {
+        name: began(PUBLISHING + way, tmp_path / name / "home", tmp_path / name / "store", suffix)
+        for name, (way, suffix, _, _) in ways.items()
+    }
+    for name, process in begun.items():
+        _, _, code, bundles = ways[name]
+        assert ended(process) == (code, ""), name
+        assert len(manifests(tmp_path / name / "store")) == bundles, name
+        assert_consistent(tmp_path / name / "store")
 
 
 # --- what a fork inherits
