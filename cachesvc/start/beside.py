@@ -48,10 +48,11 @@ class Beside:
         return not self._thread.is_alive()
 
     def state(self) -> str:
-        """`under way`, what was published, or what went wrong."""
+        """`under way`, what was published and what is to be said about it, or what went wrong."""
         if self._trouble is not None:
             return f"failed: {self._trouble}"
         if self._pushed is None:
             return "under way" if self._thread.is_alive() else "left behind in another process"
         segment = self._pushed.publication.segment
-        return f"segment {segment[:12]}" if segment else "nothing to add"
+        published = f"segment {segment[:12]}" if segment else "nothing to add"
+        return "; ".join((published, *self._pushed.warnings))

@@ -7,7 +7,6 @@ eager torch gives. Whoever is killed before that leaves a temporary directory, a
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +26,13 @@ from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
 from cachesvc.start.clock import nonce, now
 from cachesvc.start.goods import from_trees
-from cachesvc.start.process import run_sample
+from cachesvc.start.process import run_sample, workplace
 from cachesvc.start.producer import producer
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, publish_goods
 from cachesvc.start.sample import SampleSpec
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
+from cachesvc.start.tags import checked_tags
 from cachesvc.start.target import Target
 from cachesvc.start.trees import Trees
 
@@ -84,24 +84,14 @@ def build(
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UsageError(f"a tolerance of {tolerance} is none: it is relative, from 0 to 1")
     environment = read_environment()
-    given = tuple(map(_checked_tag, tags))
+    given = checked_tags(tags)
     repository = None if dry_run and store is None else open_repository(store, trust)
-    with tempfile.TemporaryDirectory(prefix="tccache-build-") as folder:
-        work = _Build(target, label, salt, tolerance, given, environment, Path(folder), progress)
+    with workplace("tccache-build-") as folder:
+        work = _Build(target, label, salt, tolerance, given, environment, folder, progress)
         verified = work.verified()
         if dry_run or repository is None:
             return verified.built(None, dry_run=True)
         return verified.built(work.publish(repository, verified.proof))
-
-
-def _checked_tag(tag: str) -> str:
-    """The tag, or UsageError if it is empty or cannot be written as UTF-8."""
-    try:
-        if tag.encode():
-            return tag
-    except UnicodeEncodeError:
-        pass
-    raise UsageError(f"{tag!a} is no tag: use text in UTF-8")
 
 
 @dataclass

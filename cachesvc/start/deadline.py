@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from cachesvc.core.errors import TccacheError
+from cachesvc.start.work import Work
 
 T = TypeVar("T")
 
@@ -53,28 +54,6 @@ class Deadline:
             return self._closed
 
 
-class _Work(threading.Thread, Generic[T]):
-    """The work in a thread that the end of the interpreter does not wait for."""
-
-    def __init__(self, work: Callable[[Deadline], T], deadline: Deadline) -> None:
-        super().__init__(name="tccache-start", daemon=True)
-        self._work = work
-        self._deadline = deadline
-        self._results: list[T] = []
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._results.append(self._work(self._deadline))
-        except BaseException as error:  # raised again where it is waited for
-            self._error = error
-
-    def result(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
-
-
 def within(seconds: float | None, work: Callable[[Deadline], T]) -> T:
     """The result of `work(deadline)`, or what it raised; without a limit it runs right here.
 
@@ -84,15 +63,13 @@ def within(seconds: float | None, work: Callable[[Deadline], T]) -> T:
     deadline = Deadline(seconds)
     if seconds is None:
         return work(deadline)
-    thread = _Work(work, deadline)
-    thread.start()
+    beside = Work(lambda: work(deadline), "tccache-start")
     try:
-        thread.join(seconds)
-        if thread.is_alive():
+        if not beside.wait(seconds):
             if deadline.close():
                 deadline.check()
-            thread.join()
+            beside.wait()
     except BaseException:  # an interrupt: the caller goes on, so nothing may be committed any more
         deadline.close()
         raise
-    return thread.result()
+    return beside.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from cachesvc.core.measure import Measurement, Sample, arms_of
 from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
 from cachesvc.runtime.workloads import check_target
-from cachesvc.start.process import run_sample
+from cachesvc.start.process import run_sample, workplace
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.sample import SampleSpec
 from cachesvc.start.settings import open_repository
@@ -38,8 +37,7 @@ def demo(
     temporary local one is used. Raises TccacheError if an arm is not what its label says.
     """
     check_target(target)
-    with tempfile.TemporaryDirectory(prefix="tccache-demo-") as folder:
-        scratch = Path(folder)
+    with workplace("tccache-demo-") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         open_repository(place, trust)
         bench = _Bench(target, place, trust, scratch, progress)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from cachesvc.core.address import ANY_MODEL, Address, check_name
 from cachesvc.core.components import Components
+from cachesvc.core.daemon_pool import DaemonPool
 from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import BundleNotFound, UsageError
 from cachesvc.core.explanation import Asked
@@ -121,7 +121,7 @@ def nearest(
     others = [bundle for bundle in ordered if bundle not in found]
     if len(others) > _MOST:
         notes.append(f"only the newest {_MOST} of {len(others)} bundles were compared")
-    with ThreadPoolExecutor(_READERS) as pool:
+    with DaemonPool(_READERS, "tccache-read") as pool:
         glances = list(pool.map(lambda bundle: _glance(repository, bundle), others[:_MOST]))
     seen = [(b, manifest) for b, (manifest, _) in zip(others, glances, strict=False) if manifest]
     notes.extend(item.reason for _, refused in glances for item in refused)

@@ -8,14 +8,18 @@ import signal
 import site
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
+from cachesvc.local.mounts import is_noexec
+from cachesvc.start.program import Ended
 from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.target import SALT
 
@@ -34,12 +38,19 @@ _UNDER_HOME = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a process ended: its exit code (negative: the signal) and what it said on stderr."""
+@contextmanager
+def workplace(prefix: str) -> Iterator[Path]:
+    """A temporary folder for samples, whose directories lie in it.
 
-    code: int
-    stderr: str
+    Raises TccacheError if what they compile could not be loaded from there.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        if is_noexec(Path(folder)):
+            raise TccacheError(
+                f"{os.path.dirname(folder)} is on a file system that is mounted noexec, and what is"
+                " compiled there must be loaded: set TMPDIR to a directory that can be run from"
+            )
+        yield Path(folder)
 
 
 def run_sample(
@@ -58,11 +69,11 @@ def run_sample(
     own = home / "work"
     own.mkdir(exist_ok=True)
     away = elsewhere or spec.target.startswith("demo:")
-    ended = execute(spec_file, result_file, environ, own if away else None)
+    ended, said = execute(spec_file, result_file, environ, own if away else None)
     outcome = json.loads(result_file.read_text()) if result_file.exists() else {}
-    if ended.code or "report" not in outcome:
+    if ended.exit_code or "report" not in outcome:
         place = " from another working directory and HOME" if elsewhere else ""
-        reason = outcome.get("error") or _how(ended)
+        reason = outcome.get("error") or _how(ended, said)
         kind = UsageError if outcome.get("usage") else TccacheError
         raise kind(f"the {spec.arm} start of {spec.target}{place} failed: {reason}")
     return dict(outcome)
@@ -70,22 +81,22 @@ def run_sample(
 
 def execute(
     spec_file: Path, result_file: Path, environ: Mapping[str, str], cwd: Path | None
-) -> Ended:
-    """Runs the sample that a file describes, to its end."""
+) -> tuple[Ended, str]:
+    """Runs the sample that a file describes; how it ended, and what it said on stderr."""
     command = [sys.executable, "-m", "cachesvc.start.sample", str(spec_file), str(result_file)]
     done = subprocess.run(
         command, env=environ, cwd=cwd, capture_output=True, text=True, check=False, errors="replace"
     )
-    return Ended(done.returncode, done.stderr)
+    return Ended.of(done.returncode), done.stderr
 
 
-def _how(ended: Ended) -> str:
+def _how(ended: Ended, said: str) -> str:
     """How a process ended that left no word of its own."""
-    if ended.code < 0:
-        name = signal.Signals(-ended.code).name
-        guess = " (was there too little memory?)" if ended.code == -signal.SIGKILL else ""
+    if ended.signal is not None:
+        name = signal.Signals(ended.signal).name
+        guess = " (was there too little memory?)" if ended.signal == signal.SIGKILL else ""
         return f"it was killed by {name}{guess}"
-    return ended.stderr.strip()[-2000:] or f"exit {ended.code}"
+    return said.strip()[-2000:] or f"exit {ended.exit_code}"
 
 
 def _environment(home: Path, *, cold: bool, elsewhere: bool, salt: str | None) -> Mapping[str, str]:

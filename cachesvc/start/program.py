@@ -14,15 +14,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from cachesvc.core.errors import UsageError
+from cachesvc.start.work import Work
 
 T = TypeVar("T")
 
@@ -53,65 +53,33 @@ class CommandNotExecutable(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: with an exit code, or of a signal."""
+    """How a program ended: with an exit code, or of a signal, which a shell adds to 128."""
 
     exit_code: int
     signal: int | None = None
 
     @classmethod
-    def of(cls, status: int) -> Ended:
-        """From the status that `waitpid` gives."""
-        code = os.waitstatus_to_exitcode(status)
+    def of(cls, code: int) -> Ended:
+        """From an exit code as Python gives it: negative for a signal."""
         return cls(code) if code >= 0 else cls(128 - code, -code)
 
 
-class Work(Generic[T]):
-    """A function at work in a thread that the end of the interpreter does not wait for."""
-
-    def __init__(self, function: Callable[[], T], name: str) -> None:
-        self._function = function
-        self._done = threading.Event()
-        self._results: list[T] = []
-        self._error: BaseException | None = None
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._results.append(self._function())
-        except BaseException as error:  # raised again where the result is asked for
-            self._error = error
-        finally:
-            self._done.set()
-            wake()
-
-    @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
-
-    def result(self) -> T:
-        """What the function returned, once it is done; raises what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
-
-
-def wake() -> None:
-    """Ends the waiting for a signal."""
-    os.kill(os.getpid(), signal.SIGCHLD)
-
-
 class Signals:
-    """Takes the signals of this process while it is entered, in the thread that entered it."""
+    """Takes the signals of this process while it is entered, in the thread that entered it.
+
+    One that this process ignores, as under `nohup`, ends nothing here; the program may want it.
+    """
 
     def __init__(self) -> None:
         self._mask: Iterable[int] = ()
-        self._ignored = False
+        self._ignored: frozenset[int] = frozenset()
 
     def __enter__(self) -> Signals:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+        ignored = (item for item in _TAKEN if signal.getsignal(item) is signal.SIG_IGN)
+        self._ignored = frozenset(ignored)
         # Where it is ignored, children vanish without a status.
-        self._ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
-        if self._ignored:
+        if signal.SIGCHLD in self._ignored:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
@@ -123,9 +91,13 @@ class Signals:
     ) -> None:
         while signal.sigtimedwait(_TAKEN, 0) is not None:
             pass  # it has come too late to mean anything
-        if self._ignored:
+        if signal.SIGCHLD in self._ignored:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def beside(self, function: Callable[[], T], name: str) -> Work[T]:
+        """Work in a thread, for the end of which this one can wait while it takes signals."""
+        return Work(function, name, ended=_wake)
 
     def wait_for(self, work: Work[T], seconds: float) -> bool:
         """Waits until work is done; whether it was within that time.
@@ -180,10 +152,17 @@ class Signals:
         if child is not None and taken.si_signo in PASSED_ON and sent_by_a_process:
             with suppress(OSError):  # it may have changed its user
                 os.kill(child, taken.si_signo)
+        if taken.si_signo in self._ignored:
+            return None
         if taken.si_signo == signal.SIGTSTP:
             _stop()
             return None
         return taken.si_signo
+
+
+def _wake() -> None:
+    """Ends the waiting for a signal."""
+    os.kill(os.getpid(), signal.SIGCHLD)
 
 
 def _stop() -> None:
@@ -201,10 +180,10 @@ def _reap(child: int) -> Ended | None:
     if os.getpid() == 1:
         while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             if found[0] == child:
-                return Ended.of(found[1])
+                return Ended.of(os.waitstatus_to_exitcode(found[1]))
         return None
     pid, status = os.waitpid(child, os.WNOHANG)
-    return Ended.of(status) if pid == child else None
+    return Ended.of(os.waitstatus_to_exitcode(status)) if pid == child else None
 
 
 def located(command: Sequence[str]) -> str:

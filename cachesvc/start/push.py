@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cachesvc.core.errors import UsageError
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
 from cachesvc.local.needs import load_parsers
@@ -18,6 +17,7 @@ from cachesvc.start.producer import producer
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, publish_goods
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
+from cachesvc.start.tags import checked_tags
 from cachesvc.start.target import EnvironmentLike, Target, target
 from cachesvc.start.trees import PathLike, Trees
 
@@ -55,7 +55,7 @@ def push(
     repository = open_repository(store, trust)
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
-    facts = _facts(goal, report, tuple(map(_checked_tag, tags)))
+    facts = _facts(goal, report, checked_tags(tags))
     return publish_goods(repository, goal, facts, _collector(model, goal, trees, report), progress)
 
 
@@ -121,16 +121,6 @@ def _facts(goal: Target, report: Report | None, tags: tuple[str, ...]) -> Facts:
         proof=_proof(report) if report else None,
         tags=tags,
     )
-
-
-def _checked_tag(tag: str) -> str:
-    """The tag, or UsageError if it is empty or cannot be written as UTF-8."""
-    try:
-        if tag.encode():
-            return tag
-    except UnicodeEncodeError:
-        pass
-    raise UsageError(f"{tag!a} is no tag: use text in UTF-8")
 
 
 def _proof(report: Report) -> Proof:

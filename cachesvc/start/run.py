@@ -19,6 +19,7 @@ from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
 from cachesvc.core.report import Transfer
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import INDUCTOR, TRITON, Live
+from cachesvc.local.quarantine import is_set_aside, read_quarantine
 from cachesvc.local.tree import scan
 from cachesvc.local.usage import additions, watch
 from cachesvc.repository.publish import Publication
@@ -28,7 +29,7 @@ from cachesvc.start.bring import TIERS, remember
 from cachesvc.start.bundles import again_if_moved, select
 from cachesvc.start.deadline import Deadline
 from cachesvc.start.options import deadline_seconds
-from cachesvc.start.program import Ended, Signals, Work, located
+from cachesvc.start.program import Ended, Signals, located
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import (
     DISABLED,
@@ -128,23 +129,22 @@ def run(
             work.pull(signals, seconds)
         with work.troubles():
             work.look()
-        publisher = work.publisher(settle) if publish else None
-        publishing = Work(publisher.work, "tccache-publish") if publisher else None
         started = time.monotonic()
-        ended = signals.run(program, command, work.environ())
-        lasted = time.monotonic() - started
-        if publisher and publishing:
-            publisher.finish()
-            if not signals.wait_unless_ended(publishing, patience):
-                work.note(
-                    "the publication was not finished: what was added may not be in the store"
-                )
-        return work.ran(ended, publisher.published if publisher else (), lasted)
+        if not publish:
+            ended = signals.run(program, command, work.environ())
+            return work.ran(ended, seconds=time.monotonic() - started)
+        with work.publishing(signals, settle, patience) as published:
+            ended = signals.run(program, command, work.environ())
+            lasted = time.monotonic() - started
+        return work.ran(ended, published, lasted)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pulled:
-    """What a pull brought: bundles by address, keys of the units, and what there is to say."""
+    """What a pull brought: bundles by address, keys of the units, and what there is to say.
+
+    What lies under the key of a unit that was set aside is this machine's own.
+    """
 
     bundles: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
@@ -207,7 +207,7 @@ class _Run:
         if self.live is None:
             return
         live, deadline = self.live, Deadline(seconds)
-        work = Work(lambda: _pull(self, live, deadline), "tccache-pull")
+        work = signals.beside(lambda: _pull(self, live, deadline), "tccache-pull")
         try:
             in_time = signals.wait_for(work, seconds)
         except BaseException:
@@ -241,11 +241,24 @@ class _Run:
             TRITON: str(self.live.folder("triton")),
         }
 
-    def publisher(self, settle: float) -> Publisher | None:
-        """Publishes beside the program; None where there is nowhere to look."""
-        if self.start is None:
-            return None
-        return Publisher(self.name, self.store, self.trust, self.start, settle, self.note)
+    @contextmanager
+    def publishing(
+        self, signals: Signals, settle: float, patience: float
+    ) -> Iterator[Sequence[Publication]]:
+        """Publishes while it is entered, and a last time after that, however it is left."""
+        if self.start is None:  # there is nowhere to look
+            yield ()
+            return
+        publisher = Publisher(self.name, self.store, self.trust, self.start, settle, self.note)
+        work = signals.beside(publisher.work, "tccache-publish")
+        try:
+            yield publisher.published
+        finally:
+            publisher.finish()
+            if not signals.wait_unless_ended(work, patience):
+                self.note(
+                    "the publication was not finished: what was added may not be in the store"
+                )
 
     def ran(self, ended: Ended, published: Sequence[Publication] = (), seconds: float = 0.0) -> Ran:
         """What there is to tell at the end."""
@@ -299,12 +312,13 @@ def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
             deadline=deadline,
         )
         remember(live.places, chosen, found, transfer)
+        quarantine = read_quarantine(live.places.records)
         addresses = {str(reading.address) for reading in found.readings if reading.segments}
         return _Pulled(
             tuple(sorted(addresses)),
-            frozenset(units),
+            frozenset(key for key, unit in units.items() if not is_set_aside(unit, quarantine)),
             transfer,
-            (*refused, *_left_out(transfer.left_out)),
+            (*refused, *_left_out(transfer.left_out), *_set_aside(transfer.set_aside)),
         )
 
     return again_if_moved(attempt)
@@ -312,3 +326,7 @@ def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
 
 def _left_out(texts: Sequence[str]) -> Iterator[str]:
     return (f"left out, {text}" for text in texts)
+
+
+def _set_aside(texts: Sequence[str]) -> Iterator[str]:
+    return (f"set aside, {text}" for text in texts)

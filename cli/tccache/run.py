@@ -116,6 +116,7 @@ def _fields(ran: cachesvc.Ran) -> dict[str, Any]:
         "seeded": transfer.seeded,
         "kept": transfer.kept,
         "left_out": list(transfer.left_out),
+        "set_aside": list(transfer.set_aside),
         "pull_s": transfer.pull_s,
         "seed_s": transfer.seed_s,
         "in_place": ran.in_place,

@@ -144,8 +144,8 @@ def test_the_report_as_json(tccache: Command) -> None:
     assert object_["schema"] == "tccache.run/1"
     assert object_.keys() >= {
         *("name", "exit_code", "signal", "seconds", "live", "bundles", "packs", "bytes", "seeded"),
-        *("kept", "left_out", "pull_s", "seed_s", "in_place", "used", "own", "own_used", "added"),
-        *("inert", "published", "notes"),
+        *("kept", "left_out", "set_aside", "pull_s", "seed_s", "in_place", "used", "own"),
+        *("own_used", "added", "inert", "published", "notes"),
     }
     assert (object_["exit_code"], object_["signal"], object_["added"]) == (3, None, 1)
     assert [item["added"] for item in object_["published"]] == [1]

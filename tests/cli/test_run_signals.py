@@ -68,13 +68,42 @@ def test_stopped_and_continued_with_its_program(start: Start) -> None:
 
 def test_ignored_signals_stay_ignored(start: Start) -> None:
     """As under nohup; and the program has the default for what Python ignores in itself."""
-    nohup = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)"
     line = ("run", "m", "--store", "s", "--", "sed", "-n", "/^Sig[BI]/p", "/proc/self/status")
-    with start(*line, first=nohup) as process:
+    with start(*line, first=NOHUP) as process:
         out, _ = process.communicate(timeout=60)
     masks = dict(re.findall(r"(Sig\w+):\s*([0-9a-f]+)", out))
     assert int(masks["SigBlk"], 16) == 0
     assert int(masks["SigIgn"], 16) & (1 << (signal.SIGHUP - 1) | 1 << (signal.SIGPIPE - 1)) == 1
+
+
+NOHUP = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)"
+
+
+def test_an_ignored_signal_ends_nothing(start: Start, store: Path) -> None:
+    """The terminal is closed while this command, under nohup, still pulls: the program is started
+    all the same."""
+    records = next(_live()) / ".tccache"
+    records.mkdir(parents=True)
+    line = ("run", "m", "--store", store, "--verbose", "--", "touch", "ran")
+    with FileLock(records / "lock") as lock, start(*line, first=NOHUP) as process:
+        assert process.stderr.readline() == "tccache run: look for bundles of m\n"
+        process.send_signal(signal.SIGHUP)
+        lock.release()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert Path("ran").exists()
+
+
+def test_an_ignored_signal_is_the_programs(start: Start) -> None:
+    """A server that is told by SIGHUP to read its settings again is told so under nohup too."""
+    line = ("run", "m", "--store", "s", "--", sys.executable, "-c", LISTENER)
+    with start(*line, first=NOHUP) as process:
+        assert process.stdout.readline() == "ready\n"
+        for number in (signal.SIGHUP, signal.SIGUSR2):
+            process.send_signal(number)
+            assert process.stdout.readline() == f"{number.name}\n"
+        process.communicate(timeout=60)
+    assert process.returncode == 5
 
 
 def test_ctrl_c_on_a_terminal_comes_once(start: Start) -> None:

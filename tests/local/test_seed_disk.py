@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,29 +40,6 @@ def visible(root: Path) -> set[str]:
     """Files under their final names, and whatever a seeder forgot."""
     paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return {str(path) for path in paths if path.parts[0] != ".tccache"}
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Mount]:
-    """A function that mounts a file system in memory with these options, where that is allowed."""
-    mounted: list[Path] = []
-
-    def mount(options: str) -> Path:
-        folder = tmp_path / f"disk{len(mounted)}"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        try:
-            done = subprocess.run(command, capture_output=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("there is no mount command")
-        if done.returncode:
-            pytest.skip("this user may not mount a file system")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def remount_read_only(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from cachesvc import Built, build
 from cachesvc.start import process
+from cachesvc.start.program import Ended
 
 TARGETS = Path(__file__).parent / "targets"
 
@@ -76,14 +77,14 @@ class Builds:
 
     def _execute(
         self, spec: Path, result: Path, environ: Mapping[str, str], cwd: Path | None
-    ) -> process.Ended:
+    ) -> tuple[Ended, str]:
         given = {"spec": spec, "result": result}
         env = {**dict.fromkeys(os.environ), **environ}
         try:
             self.fresh.run(SAMPLE, given=given, env=env, cwd=cwd or Path.cwd(), prelude="")
         except AssertionError as error:
-            return process.Ended(1, str(error))
-        return process.Ended(0, "")
+            return Ended(1), str(error)
+        return Ended(0), ""
 
     def serve(self, script: str, *, store: Path) -> Any:
         """Runs a script with `serve` and `eager` in a process that knows nothing of the build."""

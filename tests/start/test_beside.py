@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from cachesvc.core.address import Address
 from cachesvc.core.errors import StoreError
 from cachesvc.repository.publish import Publication
@@ -15,8 +17,8 @@ from cachesvc.start.publishing import Pushed
 ADDRESS = Address("m", "any", "0" * 64)
 
 
-def pushed(segment: str | None) -> Pushed:
-    return Pushed(Publication(ADDRESS, segment), 0, 0, 0)
+def pushed(segment: str | None, *warnings: str) -> Pushed:
+    return Pushed(Publication(ADDRESS, segment), 0, 0, 0, warnings=warnings)
 
 
 def test_states() -> None:
@@ -37,6 +39,16 @@ def test_states() -> None:
     nothing = Beside(lambda: pushed(None))
     assert nothing.wait(60)
     assert nothing.state() == "nothing to add"
+
+
+@pytest.mark.parametrize(
+    ("segment", "told"), [("a" * 64, "segment aaaaaaaaaaaa"), (None, "nothing to add")]
+)
+def test_warnings_are_told(segment: str | None, told: str) -> None:
+    """Of a publication beside the caller nobody else hears what was left out."""
+    beside = Beside(lambda: pushed(segment, "one file is damaged", "another one too"))
+    assert beside.wait(60)
+    assert beside.state() == f"{told}; one file is damaged; another one too"
 
 
 def test_trouble_is_told_and_not_raised() -> None:

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cachesvc import Built, build, show
+from cachesvc import Built, build, demo, show
 from cachesvc.core.errors import IntegrityError, TccacheError, UntrustedError, UsageError
 from cachesvc.core.manifest import Manifest
 from cachesvc.core.report import Verdict
@@ -359,6 +360,23 @@ def test_a_build_that_is_stopped(tmp_path: Path, number: signal.Signals, cleans_
     assert child.returncode == -number
     assert not (tmp_path / "store").exists()
     assert (list((tmp_path / "tmp").glob("tccache-build-*")) == []) is cleans_up
+
+
+def test_nothing_can_be_run_from_the_temporary_directory(
+    mount: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hardened servers mount /tmp so: the variable that helps is named before any process is
+    started, and nothing is left there."""
+    disk = mount("noexec")
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    monkeypatch.setattr(process, "execute", lambda *_: pytest.fail("a process was started"))
+    verbs: dict[str, Callable[..., Any]] = {"build_targets:linear": build, "demo:gpt": demo}
+    for target, verb in verbs.items():
+        with pytest.raises(TccacheError, match=r"noexec.* set TMPDIR to ") as caught:
+            verb(target, store=tmp_path / "store")
+        assert str(disk) in str(caught.value)
+    assert list(disk.iterdir()) == []
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_build_killed_while_it_is_verified(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from fresh_processes import QUICK
 
 import cachesvc
+from cachesvc.local.places import under
+from cachesvc.local.quarantine import set_aside
 from cachesvc.repository.repository import Repository
 from cachesvc.store.directory import DirectoryStore
 from cachesvc.store.read_only import ReadOnly
@@ -192,6 +195,37 @@ def test_what_run_returns(tmp_path: Path) -> None:
     killed = cachesvc.run("m", ["sh", "-c", "kill -9 $$"], store=store)
     assert (killed.exit_code, killed.signal) == (137, 9)
     assert (killed.in_place, killed.used, killed.added, killed.published) == (1, 0, 0, ())
+
+
+@pytest.mark.usefixtures("home")
+def test_what_was_set_aside_here_is_told_and_is_not_the_bundles(tmp_path: Path) -> None:
+    """The bundle's unit failed on this machine: each run says so, and what the program compiles in
+    its place is this machine's own, used or not."""
+    store, unit = tmp_path / "store", "inductor/ab/cnew"
+    told = (f"{unit}: raises",)
+    first = cachesvc.run("m", ["sh", "-c", ADD], store=store)
+    assert first.live is not None
+    set_aside(under(Path(first.live)), {unit: "raises"}, at="2026-01-01T00:00:00.000000Z")
+    again = cachesvc.run("m", ["sh", "-c", ADD], store=store)
+    assert (again.transfer.set_aside, again.notes) == (told, (f"set aside, {told[0]}",))
+    assert (again.in_place, again.own, again.added) == (0, 0, 1)
+    later = cachesvc.run("m", ["sh", "-c", "cat $TORCHINDUCTOR_CACHE_DIR/ab/* > seen"], store=store)
+    assert (later.transfer.set_aside, len(later.notes)) == (told, 1)
+    assert (later.in_place, later.used, later.own, later.own_used) == (0, 0, 1, 1)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_program_that_the_kernel_refuses(tmp_path: Path) -> None:
+    """The error is raised, and nothing goes on publishing for a program that never ran."""
+    odd = tmp_path / "odd"
+    odd.write_bytes(b"\x00\x01")
+    odd.chmod(0o755)
+    with pytest.raises(cachesvc.UsageError, match="Exec format error"):
+        cachesvc.run("m", [str(odd)], store=tmp_path / "store")
+    for thread in threading.enumerate():
+        if thread.name == "tccache-publish":
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 @pytest.mark.usefixtures("home")

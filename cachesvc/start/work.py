@@ -1,0 +1,52 @@
+"""A function at work in a thread beside the caller, who decides how long to wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """A function in a thread that the end of the interpreter does not wait for.
+
+    `ended` is called in that thread once `is_done` is true.
+    """
+
+    def __init__(
+        self, function: Callable[[], T], name: str, *, ended: Callable[[], None] | None = None
+    ) -> None:
+        self._function = function
+        self._ended = ended
+        self._done = threading.Event()
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._function())
+        except BaseException as error:  # raised again where the result is asked for
+            self._error = error
+        finally:
+            self._done.set()
+            if self._ended is not None:
+                self._ended()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits for the end, at most so long; whether it has come."""
+        self._thread.join(seconds)
+        return self.is_done
+
+    def result(self) -> T:
+        """What the function returned, once it is done; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
