@@ -66,7 +66,7 @@ def test_a_commit_that_has_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_interrupt_ends_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller who is interrupted while it waits goes on, so nothing may be committed any more."""
+    """The caller who is interrupted while it waits goes on, so nothing is committed any more."""
     gone, told = threading.Event(), threading.Event()
     join = threading.Thread.join
 

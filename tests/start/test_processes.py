@@ -537,6 +537,20 @@ def environment(home: Path, store: Path) -> dict[str, str]:
     }
 
 
+def test_the_program_is_found_behind_torch() -> None:
+    """What the compiler's keys are made of is the same in a program that imported multiprocessing
+    before torch, as every spawned worker has."""
+    said = ran("""
+import multiprocessing, pickle, torch
+from cachesvc.runtime.spawned import find_program_last
+
+find_program_last()
+print(b"torch._utils" in pickle.dumps(torch.contiguous_format))
+""")
+    assert said == "True\n"
+
+
+@pytest.mark.slow
 def test_spawned_workers_and_those_of_a_data_loader(plain: Published, tmp_path: Path) -> None:
     """They start warm as they import the program, or inherit its start; none of them seeds or
     publishes, and the program ends without a word."""
