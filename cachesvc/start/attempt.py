@@ -100,9 +100,11 @@ class Attempt:
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
-        limit = deadline_seconds(self.options.deadline)
-        left = max(limit - (time.perf_counter() - started), 0.001)
-        fetched = within(left, lambda deadline: self._fetch(goal, live, store, trust, deadline))
+        fetched = within(
+            deadline_seconds(self.options.deadline),
+            lambda deadline: self._fetch(goal, live, store, trust, deadline),
+            begun=started,
+        )
         self.repository, self.chosen = fetched.repository, fetched.chosen
         self.records = fetched.records
         self.stages += fetched.stages

@@ -29,6 +29,11 @@ TIERS = {
 }
 """What each tier of a warm start brings."""
 
+_LOOSE = (
+    "a mega-cache that was pushed under its name alone, or for another model: nobody sees what of"
+    " it is used; push it for the model itself"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Brought:
@@ -81,7 +86,8 @@ def bring(
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     if not found.units or (chosen.is_loose and _tier(found) == "megacache"):
         refused = tuple(item.reason for item in found.refused)
-        return Brought(refused=refused, transfer=Transfer(left_out=found.left_out))
+        loose = (_LOOSE,) if found.units else ()
+        return Brought(refused=refused, transfer=Transfer(left_out=(*found.left_out, *loose)))
     sections = TIERS[_tier(found)]
     transfer = seed(
         repository,

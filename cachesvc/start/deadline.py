@@ -8,6 +8,7 @@ nothing changes there once the caller has gone on.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -54,18 +55,22 @@ class Deadline:
             return self._closed
 
 
-def within(seconds: float | None, work: Callable[[Deadline], T]) -> T:
+def within(
+    seconds: float | None, work: Callable[[Deadline], T], *, begun: float | None = None
+) -> T:
     """The result of `work(deadline)`, or what it raised; without a limit it runs right here.
 
-    Raises DeadlinePassed once the seconds are over; the work is left behind, and ends by itself at
-    its next `check` or `commit`.
+    The seconds count from `begun`, by `time.perf_counter`; from now on unless given. Raises
+    DeadlinePassed once they are over; the work is left behind, and ends by itself at its next
+    `check` or `commit`.
     """
     deadline = Deadline(seconds)
     if seconds is None:
         return work(deadline)
+    gone = 0.0 if begun is None else time.perf_counter() - begun
     beside = Work(lambda: work(deadline), "tccache-start")
     try:
-        if not beside.wait(seconds):
+        if not beside.wait(max(seconds - gone, 0.0)):
             if deadline.close():
                 deadline.check()
             beside.wait()

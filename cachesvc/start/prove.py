@@ -27,7 +27,10 @@ _UNSTORED = (
 _NOT_AT_FAULT = (
     "the output of {} is {}; so it is without the caches: the compiler or the model is at fault"
 )
-_EAGER = "on_miss is eager and nothing of a bundle can be used: the model runs as it was written"
+_EAGER = (
+    "on_miss is eager and nothing of a bundle can be used: the model runs as it was written, unless"
+    " torch.compile is called on it after this start"
+)
 _ALL_EAGER = (
     "a compiled function cannot be changed in place, so everything in this process runs as it was"
     ' written, until torch.compiler.set_stance("default")'

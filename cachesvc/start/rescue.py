@@ -34,6 +34,7 @@ _DIED_TWICE = "two starts in a row died in their first call"
 _DIED_ANYWAY = (
     "starts died in their first call with this bundle and without it: what was set aside is back"
 )
+_PATIENCE_S = 10.0
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -199,11 +200,13 @@ class Rescue:
         places = self._places()
         if places is None or not units:
             return {}
+        at = now()
         try:
-            return {item.unit: item.reason for item in set_aside(places, units, at=now())}
+            set_aside(places, units, at=at, patience_s=_PATIENCE_S)
         except TccacheError as error:
-            self.attempt.notes.append(f"nothing could be set aside: {error}")
-            return {}
+            self.attempt.notes.append(f"not all could be set aside: {error}")
+        done = (item for item in read_quarantine(places.records) if item.at == at)
+        return {item.unit: item.reason for item in done if item.unit in units}
 
     def _brought(self) -> tuple[str, ...]:
         """The keys of the units that this start has from a bundle."""

@@ -97,6 +97,7 @@ def seed(
     """
     deadline = deadline or Deadline()
     started = time.perf_counter()
+    deadline.check()
     with Seeder(places) as seeder:
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
         cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})

@@ -51,15 +51,17 @@ def warm_start(
     trust TCCACHE_TRUST, the caller's own part of the model digest (`salt`) TCCACHE_SALT, unless
     given.
 
-    on_miss: what to do where nothing of a bundle can be used: "compile" starts cold; "eager" lets
-        the model run as it was written; "error" raises BundleNotFound, or what went wrong, also
-        after calls that used nothing.
+    on_miss: what to do where no unit of a bundle can be seeded: "compile" starts cold, "eager"
+        lets the model run as it was written, "error" raises BundleNotFound, or what went wrong.
+        Whether a bundle that was seeded is of use shows at the calls: where nothing of it was used
+        they have compiled, and "error" raises then, too.
     deadline: seconds for everything before the first call (default TCCACHE_DEADLINE, else 300).
         Once it has passed the start goes on without the bundle and nothing enters the live
         directory any more.
     fallback: where the store has nothing for this very model, the newest bundle of the same name
         serves what did not change, if salt and packages with operators are equal.
-    publish: a start that had to compile publishes what it made, beside the caller;
+    publish: a start that had to compile, or found what it needs on this machine alone, publishes
+        what it made, beside the caller;
         `report.publishing` tells how it goes, and the end of the process waits for it, 30 s at
         most.
     check: compares the output of each call with the record in the bundle, or with an eager call
@@ -114,7 +116,8 @@ def _published(
     if report.made_apart:
         note = "nothing is published: a call was only right outside the live directory"
         return replace(report, notes=(*report.notes, note))
-    if report.verdict not in _MADE_SOMETHING:
+    unpublished = report.verdict is Verdict.WARM and report.bundle is None
+    if report.verdict not in _MADE_SOMETHING and not unpublished:
         return report
     from cachesvc.start.push import push_beside
 

@@ -31,7 +31,8 @@ def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None
     with out.progress() as progress:
         pulled = cachesvc.pull(model, extra=extra, progress=progress, **options)
     transfer = pulled.transfer
-    out.warn((*pulled.notes, *transfer.left_out))
+    aside = [f"set aside on this machine, {text}" for text in transfer.set_aside]
+    out.warn((*pulled.notes, *transfer.left_out, *aside))
     out.result(
         {
             "found": pulled.found,
@@ -41,7 +42,9 @@ def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None
             "seeded": transfer.seeded,
             "in_place": transfer.in_place,
             "kept": transfer.kept,
+            "repaired": transfer.repaired,
             "left_out": list(transfer.left_out),
+            "set_aside": list(transfer.set_aside),
             "artifacts": pulled.artifacts,
             "directories": dict(pulled.directories),
             "pull_s": transfer.pull_s,

@@ -17,8 +17,8 @@ Command = Callable[..., Any]
 FIELDS = {
     "push": "bundle address segment units files bytes added carried pack_bytes superseded skipped"
     " warnings",
-    "pull": "found bundles packs bytes seeded in_place kept left_out artifacts directories pull_s"
-    " seed_s notes",
+    "pull": "found bundles packs bytes seeded in_place kept repaired left_out set_aside artifacts"
+    " directories pull_s seed_s notes",
     "lookup": "hit bundles units bytes pack_bytes left_out refused coverage proof",
     "ls": "bundles set_aside",
     "explain": "asked nearest would_hit differences unknown notes",

@@ -39,9 +39,17 @@ result = [reports, last]
 """
 
 
+def copied(plain: Published, store: Path) -> None:
+    """A copy of the store with that bundle alone: other tests publish beside it."""
+    shutil.copytree(plain.store, store)
+    for folder in (store / "bundles").iterdir():
+        if folder.name != plain.label:
+            shutil.rmtree(folder)
+
+
 def damaged(plain: Published, store: Path, suffix: str, data: bytes) -> str:
     """A copy of the store in which one kind of object has been replaced."""
-    shutil.copytree(plain.store, store)
+    copied(plain, store)
     (found,) = store.rglob(f"*{suffix}")
     found.write_bytes(data)
     return str(store)
@@ -49,7 +57,7 @@ def damaged(plain: Published, store: Path, suffix: str, data: bytes) -> str:
 
 def renamed(plain: Published, store: Path) -> str:
     """A copy whose manifest is garbage under the name that fits it."""
-    shutil.copytree(plain.store, store)
+    copied(plain, store)
     (manifest,) = (path for path in store.rglob("*.json") if path.name != "tccache.json")
     garbage = b'{"format": 1, "units": 7}'
     manifest.with_name(f"{digest_bytes(garbage)}.json").write_bytes(garbage)
@@ -59,7 +67,7 @@ def renamed(plain: Published, store: Path) -> str:
 
 def foreign(plain: Published, store: Path) -> str:
     """A copy in which the bundle lies under another machine's environment."""
-    shutil.copytree(plain.store, store)
+    copied(plain, store)
     (environment,) = store.glob("bundles/*/*/*")
     environment.rename(environment.with_name("e" * 64))
     return str(store)
@@ -183,8 +191,9 @@ def test_a_corrupt_mega_cache_is_a_note(starts: Starts, tmp_path: Path) -> None:
     file.write_bytes(put_together([Artifact("inductor", "f" * 52, b"garbage")]))
     report = starts.run(
         """
-cachesvc.push("mega", store=given["store"], mega=given["file"])
-result = shown(start(torch.compile(Plain()), [ones()], label="mega"))
+model = torch.compile(Plain())
+cachesvc.push(model, store=given["store"], label="mega", mega=given["file"])
+result = shown(start(model, [ones()], label="mega"))
 """,
         store=tmp_path / "store",
         given={"file": str(file)},
