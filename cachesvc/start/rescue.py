@@ -4,6 +4,8 @@ The order, from the cheapest suspicion to the last: the caller's own code (the c
 written, too), a passing trouble (the call is made once more), files that are damaged on this disk,
 the units that the error names, everything that was brought, and everything that this process has
 used. What turns out not to be at fault is put back.
+
+What only a failure needs is imported there: no start in order pays for it.
 """
 
 from __future__ import annotations
@@ -17,10 +19,8 @@ from traceback import walk_tb
 from typing import Any
 
 from cachesvc.core.errors import TccacheError
-from cachesvc.local.damage import damaged_units
 from cachesvc.local.layout import unit_key
 from cachesvc.local.places import Places
-from cachesvc.local.quarantine import read_quarantine, restore, set_aside
 from cachesvc.local.strikes import Measure, begin_start, died_before, end_start, measure
 from cachesvc.runtime.calls import Call, timed
 from cachesvc.runtime.eager import is_one_of_several
@@ -99,6 +99,8 @@ class Rescue:
         places = self._places()
         if places is None or not self.aside:
             return
+        from cachesvc.local.quarantine import restore
+
         try:
             restore(places, list(self.aside))
         except TccacheError as error:
@@ -162,6 +164,8 @@ class Rescue:
         return suspicious
 
     def _without_damage(self, _: Exception) -> bool:
+        from cachesvc.local.damage import damaged_units
+
         places = self._places()
         damaged = {} if places is None else {d.unit: d.reason for d in damaged_units(places)}
         done = self._put_aside(damaged)
@@ -200,6 +204,8 @@ class Rescue:
         places = self._places()
         if places is None or not units:
             return {}
+        from cachesvc.local.quarantine import read_quarantine, set_aside
+
         at = now()
         try:
             set_aside(places, units, at=at, patience_s=_PATIENCE_S)
@@ -234,6 +240,8 @@ class Rescue:
             self._restore_after_deaths(places)
 
     def _restore_after_deaths(self, places: Places) -> None:
+        from cachesvc.local.quarantine import read_quarantine, restore
+
         aside = [item for item in read_quarantine(places.records) if item.reason == _DIED_TWICE]
         own = set(self.attempt.brought.units)
         back = [item.unit for item in aside if item.unit in own]
