@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
 from typing import Any
 
 import pytest
@@ -125,21 +124,14 @@ def test_a_compile_does_not_count(fresh: FreshProcesses) -> None:
 from cachesvc.runtime.context import read_context
 before = read_context()
 loaded = [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules]
-model = torch.compile(Fused())
-model(ones()).backward()
+model = torch.compile(Plain())
+model(ones()).sum().backward()
 result = [[str(item) for item in before.diff(read_context())], loaded]
 """,
         own=True,
     )
     assert same == []
     assert loaded == []
-
-
-def test_it_is_read_in_no_time() -> None:
-    """Every start and every push reads it."""
-    read_context()
-    seconds = min(timeit.repeat(read_context, number=1, repeat=5))
-    assert seconds < 0.1  # 0.005 where nothing else runs
 
 
 def test_changed_settings_are_named_and_unchanged_ones_are_not() -> None:

@@ -38,6 +38,7 @@ def same(model, *shape):
 """
 
 
+@pytest.mark.slow
 def test_warm_as_torch_comes(starts: Starts, tmp_path: Path) -> None:
     """With the probe of the vector instructions and the precompiled headers that torch has by
     default: what a machine with a compiler published starts warm on one without, and is right."""

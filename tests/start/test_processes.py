@@ -749,6 +749,7 @@ def test_a_process_that_ends_while_it_pulls(
     assert unfinished(homes["os._exit(3)"]) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_publishes(tmp_path: Path) -> None:
     """The end waits for what can be finished; a store that hangs holds nobody, nor does a signal,
     and no reader sees half a bundle."""
