@@ -105,6 +105,7 @@ result[2], result[3] = result[3], result[2]
     assert _run(fresh, live, "result = [call(), len(damaged_units(places))]") == [True, 0]
 
 
+@pytest.mark.slow
 def test_a_library_that_kills_the_process_is_found_by_the_next(
     fresh: FreshProcesses, live: Path
 ) -> None:
@@ -139,6 +140,7 @@ result += [call(), meter.read().compiled]
     assert compiled == 1
 
 
+@pytest.mark.slow
 def test_a_library_that_was_loaded_stays_but_for_a_start_apart(
     fresh: FreshProcesses, live: Path
 ) -> None:

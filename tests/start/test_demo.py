@@ -58,6 +58,7 @@ def _workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
+@pytest.mark.slow
 def test_a_users_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three arms with the verdicts of their labels, stages from the start of the process to the
     second call, equal outputs, and a bundle in the store that was given. What the caller's process

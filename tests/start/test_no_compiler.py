@@ -63,6 +63,7 @@ result = [shown(report), said(), same(model)]
     assert right
 
 
+@pytest.mark.slow
 def test_warm_from_a_narrower_machine(starts: Starts, tmp_path: Path) -> None:
     """Its libraries use fewer vector instructions than this CPU has, so they have another key than
     a build here would give them; they run here, and nothing else can be had."""
@@ -150,6 +151,7 @@ result = [len(libraries), same(model), said()[0]]
     assert eager == 1
 
 
+@pytest.mark.slow
 def test_a_backward_pass_that_is_in_no_bundle(starts: Starts, tmp_path: Path) -> None:
     """The forward pass of a training step is used as it was published; the backward pass, which is
     compiled at its first use, runs eager and gives the same gradients."""

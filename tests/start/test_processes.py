@@ -440,6 +440,7 @@ result = asyncio.run(main())
 # --- ranks
 
 
+@pytest.mark.slow
 def test_ranks_that_publish_at_once(starts: Starts, tmp_path: Path) -> None:
     """Three processes compile the same graph and one more each and publish beside their calls:
     all end, and the next start finds the union."""
@@ -719,6 +720,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, told
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_pulls(
     starts: Starts, plain: Published, tmp_path: Path
 ) -> None:
@@ -962,6 +964,7 @@ thread.join()
     assert said == "0\n"
 
 
+@pytest.mark.slow
 def test_a_publication_imports_nothing_beside_the_caller(
     starts: Starts, fused: Published, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_the_second_start_compiles_nothing(first: Served, folder: Path) -> None:
     assert second.said.endswith("; nothing was missing\n")
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("start")
 @pytest.mark.usefixtures("first")
 def test_a_program_that_starts_warm_by_itself(folder: Path) -> None:
