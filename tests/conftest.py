@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -40,6 +41,14 @@ def _own_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_count() -> None:
+    """A shell without job control starts what runs in its background with Ctrl-C ignored, and all
+    processes of the tests would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
