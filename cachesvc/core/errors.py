@@ -63,3 +63,8 @@ class BusyError(TccacheError):
     """A lock or lease was not free within its time limit."""
 
     exit_code = 7
+
+
+def unexpected(error: Exception) -> str:
+    """The sentence about an error that is this library's own fault, where it must not be raised."""
+    return f"internal error, please report it: {type(error).__name__}: {error}"

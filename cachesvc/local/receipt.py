@@ -18,7 +18,7 @@ from typing import Any
 from cachesvc.core.digest import digest_json
 from cachesvc.local.whole import write_whole
 
-_VERSION = 3
+_VERSION = 4
 _FOLDER = "receipts"
 
 

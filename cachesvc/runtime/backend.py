@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from cachesvc.core.digest import Json
 from cachesvc.runtime.describe import describe
+from cachesvc.runtime.functions import closure, own_fields
 
 DEFAULT: dict[str, Json] = {"backend": "inductor", "options": [], "dynamic": None}
 
@@ -55,11 +55,8 @@ def _compiled(model: Any) -> Any:
 
 
 def _field(value: Any, name: str) -> Any:
-    """An object's own attribute; none of its code runs, as a `__getattr__` would."""
-    try:
-        return object.__getattribute__(value, "__dict__").get(name)
-    except AttributeError:
-        return None
+    """An object's own attribute, or None."""
+    return own_fields(value).get(name)
 
 
 def compile_options(model: Any) -> dict[str, Json]:
@@ -89,7 +86,8 @@ def compile_function(model: Any) -> Any:
 def _backend(compiled: Any) -> Any:
     """The backend callable under Dynamo's wrappers, or None if this torch keeps it elsewhere."""
     callback = getattr(getattr(compiled, "dynamo_ctx", None), "callback", None)
-    for candidate in (callback, *_closure(compiled)):
+    bound = (value for _, value in closure(compiled) if not isinstance(value, torch.nn.Module))
+    for candidate in (callback, *bound):
         backend = candidate
         while inner := _unwrapped(backend):
             backend = inner
@@ -102,14 +100,3 @@ def _unwrapped(callback: Any) -> Any:
     names = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
     fields = getattr(callback, "__dict__", {})
     return next((fields[name] for name in names if name in fields), None)
-
-
-def _closure(function: Callable[..., Any]) -> list[Any]:
-    cells = getattr(function, "__closure__", None) or ()
-    values = []
-    for cell in cells:
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:  # a cell that is not filled yet
-            continue
-    return [value for value in values if not isinstance(value, torch.nn.Module)]

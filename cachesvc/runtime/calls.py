@@ -106,6 +106,11 @@ def timed(call: Call) -> tuple[Any, float]:
     """Makes the call and waits for its result; the output, and seconds. Raises what it raises."""
     started = time.perf_counter()
     output = call.run()
+    synchronize()
+    return output, time.perf_counter() - started
+
+
+def synchronize() -> None:
+    """Waits for what was given to a GPU, if this process uses one."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    return output, time.perf_counter() - started

@@ -9,36 +9,17 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 
-from cachesvc.core.digest import Json, digest_bytes, digest_json
-
-UNREADABLE = "unreadable"
-_MAX_LAYERS = 16
+from cachesvc.core.digest import Json, digest_bytes
 
 
-def code_digest(function: object) -> str:
-    """A digest of the compiled code of a function and of all that it wraps.
+def code_digest(code: types.CodeType) -> str:
+    """A digest of compiled code and of what is nested in it.
 
-    File, line numbers and the names of local variables do not count. `unreadable` for what has no
-    Python code, such as a built-in function.
+    File, line numbers and the names of local variables do not count.
     """
-    codes: list[Json] = [_facts(code) for code in _codes(function)]
-    return digest_json(codes)[:16] if codes else UNREADABLE
-
-
-def own_code_digest(code: types.CodeType) -> str:
-    """The same of one code object and those nested in it."""
     return digest_bytes(repr(_facts(code)).encode(errors="backslashreplace"))[:16]
-
-
-def _codes(function: object) -> Iterator[types.CodeType]:
-    for _ in range(_MAX_LAYERS):
-        code = getattr(function, "__code__", None)
-        if isinstance(code, types.CodeType):
-            yield code
-        function = getattr(function, "__wrapped__", None)
 
 
 def _facts(code: types.CodeType) -> list[Json]:

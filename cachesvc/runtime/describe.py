@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cachesvc.core.digest import Json, canonical_json
-from cachesvc.runtime.code import class_name, module_name, own_code_digest
+from cachesvc.runtime.code import class_name, code_digest, module_name
 from cachesvc.runtime.constants import (
     MAX_ITEMS,
     array,
@@ -39,8 +39,6 @@ from cachesvc.runtime.functions import (
 )
 from cachesvc.runtime.state import State
 from cachesvc.runtime.tensors import describe_tensor
-
-__all__ = ["Describer", "describe", "describe_tensor"]
 
 _MAX_DEPTH = 6
 _MAX_VALUES = 500_000
@@ -134,7 +132,7 @@ class Describer:
         key = id(function.__code__)
         if key not in self._codes:
             self._kept.append(function.__code__)
-            self._codes[key] = own_code_digest(function.__code__)
+            self._codes[key] = code_digest(function.__code__)
         return self._codes[key]
 
     def _compound(self, value: Any, place: str, depth: int) -> Json:

@@ -67,7 +67,7 @@ def _parts(model: Any, inner: Any, salt: str) -> _Parts:
     else:
         described["function"] = getattr(inner, "__qualname__", class_name(type(inner)))
         reach.follow(inner)
-        reach.later(lambda: described.update(_function(inner, reach)))
+        reach.later(lambda: described.update(code=reach.describer.describe(inner, "self")))
     follow_global_hooks(reach)
     reach.follow(compile_function(model))
     reach.run()
@@ -82,12 +82,6 @@ def _parts(model: Any, inner: Any, salt: str) -> _Parts:
     yield from reach.parts()
     for structure in structures:
         yield from structure.parts()
-
-
-def _function(function: Any, reach: Reach) -> _Parts:
-    """A function with what it is bound to or has taken from where it was defined."""
-    describer = reach.describer
-    yield "code", describer.describe(function, "self")
 
 
 def _components(parts: Iterable[tuple[str, Json]]) -> Components:

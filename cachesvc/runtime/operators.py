@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cachesvc.core.digest import digest_json
-from cachesvc.runtime.code import own_code_digest
+from cachesvc.runtime.code import code_digest
 from cachesvc.runtime.functions import layers
 
 # Namespaces of torch's own, also those that it registers only when a part of it is loaded: the
@@ -62,11 +62,11 @@ def operator_packages() -> Iterator[tuple[str, str]]:
 def _namespaces() -> set[str]:
     """The namespaces of all operators; where torch hides them, of those that Python defines."""
     listed = getattr(torch._C, "_dispatch_get_all_op_names", None)
-    names: Iterable[str] = listed() if listed is not None else _defined()
+    names: Iterable[str] = listed() if listed is not None else defined()
     return {name.partition("::")[0] for name in names}
 
 
-def _defined() -> dict[str, Any]:
+def defined() -> dict[str, Any]:
     """The operators that were defined in Python as functions, by their qualified names."""
     known = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", None)
     return dict(known) if known is not None else {}
@@ -80,7 +80,7 @@ def _version(name: str) -> str | None:
 
 
 def _code(namespace: str) -> str | None:
-    defined = sorted(_defined().items())
-    found = [(name, layers(op)) for name, op in defined if name.startswith(f"{namespace}::")]
-    codes = [[name, *(own_code_digest(f.__code__) for f in functions)] for name, functions in found]
+    own = sorted(defined().items())
+    found = [(name, layers(op)) for name, op in own if name.startswith(f"{namespace}::")]
+    codes = [[name, *(code_digest(f.__code__) for f in functions)] for name, functions in found]
     return f"sha256:{digest_json(codes)[:16]}" if codes else None

@@ -19,7 +19,7 @@ import torch
 
 from cachesvc.core.digest import Json, canonical_json
 from cachesvc.runtime.bytecode import Import, Uses, uses
-from cachesvc.runtime.code import class_name, module_name, own_code_digest
+from cachesvc.runtime.code import class_name, code_digest, module_name
 from cachesvc.runtime.constants import is_constant
 from cachesvc.runtime.describe import Describer
 from cachesvc.runtime.functions import (
@@ -267,7 +267,7 @@ class Reach:
         if (package, statement) not in self._imports:
             self._imports.add((package, statement))
             for name, code in imported_code(package, statement):
-                self.note(f"import {name}", own_code_digest(code))
+                self.note(f"import {name}", code_digest(code))
 
     def _bind(self, label: str, value: object) -> None:
         if self._state.has_global(label, value):

@@ -20,7 +20,7 @@ import torch
 
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.outputs import OutputRecord, Tolerance
-from cachesvc.runtime.calls import Call, example_calls
+from cachesvc.runtime.calls import Call, example_calls, synchronize
 from cachesvc.runtime.leaves import Leaves, copied
 from cachesvc.runtime.outputs import compare_leaves, inputs_digest, record_of
 from cachesvc.runtime.weights import weights_digest
@@ -94,7 +94,7 @@ class Round:
             started = time.monotonic()
             try:
                 output = call.run()
-                _synchronize()
+                synchronize()
             except BaseException as error:
                 self._error = error
                 raise
@@ -138,7 +138,7 @@ class Round:
     def again(self) -> None:
         """Makes the first call once more; its output is not kept."""
         self._calls[0].run()
-        _synchronize()
+        synchronize()
 
 
 def seed(number: int) -> None:
@@ -226,8 +226,3 @@ def load(file: Path) -> list[Mapping[str, Any]]:
     """What `save` wrote."""
     saved: list[Mapping[str, Any]] = torch.load(file)
     return saved
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()

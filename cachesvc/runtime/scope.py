@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from cachesvc.runtime.code import module_name
 from cachesvc.runtime.functions import home, is_followed, is_foreign
+from cachesvc.runtime.operators import defined
 
 # What a module says about itself; a library's version is none of its code.
 _MODULE_FACTS = frozenset(
@@ -42,6 +42,6 @@ def resolve(function: types.FunctionType, chain: tuple[str, ...]) -> tuple[str, 
 
 def _operator(names: list[str]) -> tuple[str, Any] | None:
     """A custom operator that Python defines, by the names after `torch.ops`."""
-    known = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
+    known = defined()
     name = "::".join(names[:2])
     return (name, known[name]) if name in known else None

@@ -5,22 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cachesvc.core.address import ANY_MODEL, Address
 from cachesvc.core.components import Components
-from cachesvc.core.errors import TccacheError
+from cachesvc.core.errors import TccacheError, unexpected
 from cachesvc.core.merge import covers
 from cachesvc.local.live import Live
 from cachesvc.local.tree import FoundUnit, Scan
 from cachesvc.local.usage import Watch, additions, listing
-from cachesvc.repository.publish import Facts, Publication
+from cachesvc.repository.publish import Publication
 from cachesvc.repository.repository import Repository
 from cachesvc.start.bundles import select
-from cachesvc.start.clock import nonce, now
 from cachesvc.start.goods import Goods, from_live_directory
-from cachesvc.start.producer import producer
-from cachesvc.start.publishing import Pushed, publish_goods
+from cachesvc.start.publishing import Pushed, facts_of, publish_goods
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import Target
 from cachesvc.start.transfer import holdings
@@ -54,7 +52,7 @@ class Start:
                 return unit.key in added
             return unit.key not in goods.origins if used is None else unit.key in used
 
-        return _with(goods, filter(is_news, goods.scan.units))
+        return goods.only(is_news)
 
 
 @dataclass
@@ -108,7 +106,7 @@ class Publisher:
         except TccacheError as error:
             self._tell([f"nothing was published: {error}"])
         except Exception as error:  # the program goes on, whatever this library gets wrong
-            self._tell([f"internal error, please report it: {type(error).__name__}: {error}"])
+            self._tell([unexpected(error)])
 
     def _tell(self, messages: Iterable[str]) -> None:
         for message in messages:
@@ -126,8 +124,7 @@ class Publisher:
         start = self.start
         address = Address(self.name, ANY_MODEL, start.environment.digest)
         goal = Target(address, start.environment, Components())
-        facts = Facts(address, start.environment, goal.model, now(), nonce(), producer=producer())
-        return publish_goods(repository, goal, facts, lambda: self._lacking(repository))
+        return publish_goods(repository, goal, facts_of(goal), lambda: self._lacking(repository))
 
     def _news(self) -> Goods:
         return self.start.news(from_live_directory(self.start.environment.digest))
@@ -136,11 +133,4 @@ class Publisher:
         """The news that no bundle of the name holds: a program may publish some by itself."""
         chosen = select(repository, self.name)
         held = holdings(repository, chosen.bundles, foreign=False).units
-        goods = self._news()
-        return _with(
-            goods, (u for u in goods.scan.units if not covers(held.get(u.key), len(u.files)))
-        )
-
-
-def _with(goods: Goods, units: Iterable[FoundUnit]) -> Goods:
-    return replace(goods, scan=replace(goods.scan, units=tuple(units)))
+        return self._news().only(lambda unit: not covers(held.get(unit.key), len(unit.files)))

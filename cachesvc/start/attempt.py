@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cachesvc.core.components import Components
-from cachesvc.core.errors import BundleNotFound, TccacheError
+from cachesvc.core.errors import BundleNotFound, TccacheError, unexpected
 from cachesvc.core.outputs import OutputRecord
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import Live
@@ -86,7 +86,7 @@ class Attempt:
         except Exception as error:  # serving must start, whatever this library gets wrong
             if strict:
                 raise
-            self.notes.append(f"internal error, please report it: {type(error).__name__}: {error}")
+            self.notes.append(unexpected(error))
         if strict and not self.brought.is_usable:
             raise BundleNotFound("; ".join(self.notes) or "nothing of the bundle can be used here")
 
@@ -141,10 +141,11 @@ class Attempt:
         return again_if_moved(attempt)
 
     def _choose(self, repository: Repository, goal: Target) -> Selection:
-        chosen = of_model(repository, goal)
+        listed = repository.bundles(goal.address.name)
+        chosen = of_model(listed, goal)
         if chosen.bundles or not self.options.fallback:
             return chosen
-        return neighbour(repository, goal, read_context()) or chosen
+        return neighbour(repository, listed, goal, read_context()) or chosen
 
     def take(self, brought: Brought) -> None:
         """Says what was brought, and prepares the compiler for it."""

@@ -39,8 +39,9 @@ _LOOSE = (
 class Brought:
     """What the selected bundles give this process.
 
-    `newest` is the address of the segment written last, None if nothing can be used here; `units`
-    are the keys of the tier's units;
+    `newest` is the address of the segment written last, None if nothing can be used here; `bundles`
+    are those that could be read. `units` are the keys of the tier's units, `aside` of those that
+    are left out because they have failed here;
     `artifacts` are the entry paths of the mega-cache's artifacts, where that is the tier;
     `contexts` are those of the processes that compiled, the last one last; `coverage` are the
     signatures of the calls that they made.
@@ -48,7 +49,9 @@ class Brought:
 
     newest: str | None = None
     tier: str | None = None
+    bundles: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
     has_inductor: bool = False
     artifacts: tuple[str, ...] = ()
     cold_s: float | None = None
@@ -69,24 +72,27 @@ def bring(
     places: Places,
     progress: Progress = quiet,
     deadline: Deadline | None = None,
+    *,
+    directories_only: bool = False,
 ) -> Brought:
     """Seeds the best tier that the bundles hold; nearly free where all lies in place already.
 
     The bundle of a neighbour, or of a name alone, gives its directories only: of a mega-cache
-    nobody sees what was used.
-    Raises what `holdings` and `seed` raise.
+    nobody sees what was used. `directories_only` is for whoever cannot load a mega-cache. Raises
+    what `holdings` and `seed` raise.
     """
     started = perf_counter()
     receipt = read_receipt(places.records, _scope(chosen), _key(chosen))
-    if receipt is not None and _holds(receipt):
+    unloaded = directories_only or chosen.is_loose
+    if receipt is not None and _is_wanted(receipt, unloaded) and _holds(receipt):
         return _from_facts(receipt.facts, perf_counter() - started)
     # Only the long way loads what unpacks and seeds.
     from cachesvc.start.transfer import holdings, seed
 
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
-    if not found.units or (chosen.is_loose and _tier(found) == "megacache"):
+    if not found.units or (unloaded and _tier(found) == "megacache"):
         refused = tuple(item.reason for item in found.refused)
-        loose = (_LOOSE,) if found.units else ()
+        loose = (_LOOSE,) if found.units and chosen.is_loose else ()
         return Brought(refused=refused, transfer=Transfer(left_out=(*found.left_out, *loose)))
     sections = TIERS[_tier(found)]
     transfer = seed(
@@ -97,18 +103,19 @@ def bring(
         progress=progress,
         deadline=deadline,
     )
-    remember(places, chosen, found, transfer)
-    return _brought(found, transfer)
+    brought = brought_of(found, transfer, places)
+    remember(places, chosen, found, brought)
+    return brought
 
 
-def remember(places: Places, chosen: Selection, found: Holdings, transfer: Transfer) -> None:
+def remember(places: Places, chosen: Selection, found: Holdings, brought: Brought) -> None:
     """Writes the receipt for the next start, unless it would have something to tell again."""
-    if chosen.foreign or found.refused or transfer.kept or transfer.set_aside:
+    if chosen.foreign or brought.refused or brought.transfer.kept or brought.transfer.set_aside:
         return
     sections = TIERS[_tier(found)]
     units = [unit for unit in found.units.values() if unit.section in sections]
     placed = [places.locate(entry.path) for unit in units for entry in unit.entries]
-    facts = _to_facts(_brought(found, transfer), found)
+    facts = _to_facts(brought, found)
     # Without a receipt the next start goes the long way and comes to the same end.
     with suppress(OSError, TccacheError):
         receipt = receipt_of(facts, [file for file in placed if file is not None])
@@ -129,16 +136,23 @@ def _tier(found: Holdings) -> str:
     return "directories" if sections & TIERS["directories"] else "megacache"
 
 
-def _brought(found: Holdings, transfer: Transfer) -> Brought:
+def brought_of(found: Holdings, transfer: Transfer, places: Places) -> Brought:
+    """What was brought, once it is seeded."""
+    from cachesvc.local.quarantine import is_set_aside, read_quarantine
+
+    quarantine = read_quarantine(places.records)
     newest = found.newest
     tier = _tier(found)
-    failed = {text.partition(": ")[0] for text in transfer.set_aside}
-    units = [u for u in found.units.values() if u.section in TIERS[tier]]
-    mega = [u for u in units if u.section == "megacache" and u.key not in failed]
+    of_tier = [unit for unit in found.units.values() if unit.section in TIERS[tier]]
+    aside = {unit.key for unit in of_tier if is_set_aside(unit, quarantine)}
+    units = [unit for unit in of_tier if unit.key not in aside]
+    mega = [unit for unit in units if unit.section == "megacache"]
     return Brought(
         newest=str(newest.address) if newest else None,
         tier=tier,
+        bundles=found.addresses,
         units=tuple(unit.key for unit in units),
+        aside=tuple(sorted(aside)),
         has_inductor=any(unit.section == "inductor" for unit in found.units.values()),
         artifacts=tuple(entry.path for unit in mega for entry in unit.entries),
         cold_s=newest.proof.cold_s if newest and newest.proof else None,
@@ -166,6 +180,7 @@ def _to_facts(brought: Brought, found: Holdings) -> dict[str, Any]:
         "coverage": brought.coverage,
         "contexts": [dict(context) for context in brought.contexts],
         "left_out": brought.transfer.left_out,
+        "bundles": brought.bundles,
         "units": brought.units,
         "needs": [[need.kind, need.value] for need in needs],
     }
@@ -175,6 +190,7 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
     return Brought(
         newest=facts["newest"],
         tier=facts["tier"],
+        bundles=tuple(facts["bundles"]),
         units=tuple(facts["units"]),
         has_inductor=facts["has_inductor"],
         artifacts=tuple(facts["artifacts"]),
@@ -185,6 +201,10 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
             in_place=len(facts["units"]), left_out=tuple(facts["left_out"]), pull_s=seconds
         ),
     )
+
+
+def _is_wanted(receipt: Receipt, unloaded: bool) -> bool:
+    return not (unloaded and receipt.facts["tier"] == "megacache")
 
 
 def _holds(receipt: Receipt) -> bool:

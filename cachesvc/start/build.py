@@ -21,15 +21,12 @@ from cachesvc.core.outputs import OutputRecord
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
-from cachesvc.repository.publish import Facts
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
-from cachesvc.start.clock import nonce, now
 from cachesvc.start.goods import from_trees
 from cachesvc.start.process import run_sample, workplace
-from cachesvc.start.producer import producer
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.publishing import Pushed, publish_goods
+from cachesvc.start.publishing import Pushed, facts_of, publish_goods
 from cachesvc.start.sample import SampleSpec
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.tags import checked_tags
@@ -149,17 +146,7 @@ class _Build:
 
     def publish(self, repository: Repository, proof: Proof | None) -> Pushed:
         """Publishes what the cold process left in its directories."""
-        facts = Facts(
-            address=self.goal.address,
-            environment=self.goal.environment,
-            model=self.goal.model,
-            created=now(),
-            nonce=nonce(),
-            producer=producer(),
-            coverage=self.coverage,
-            proof=proof,
-            tags=self.tags,
-        )
+        facts = facts_of(self.goal, coverage=self.coverage, proof=proof, tags=self.tags)
         cold = self.scratch / "cold"
         trees = Trees(
             inductor=_if_there(cold / "inductor"),

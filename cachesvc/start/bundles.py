@@ -77,19 +77,20 @@ def select(
     return Selection(here, foreign)
 
 
-def of_model(repository: Repository, goal: Target) -> Selection:
-    """The bundle of a model, else the directories that were pushed under its name alone."""
-    listed = repository.bundles(goal.address.name)
+def of_model(listed: Iterable[Bundle], goal: Target) -> Selection:
+    """The bundle of a model among those of its name, else the one of the name alone."""
     return Selection(_of_model(_here(listed, goal), goal.address.model), goal.foreign)
 
 
-def neighbour(repository: Repository, goal: Target, context: Components) -> Selection | None:
-    """The newest bundle of another model of the same name, or None.
+def neighbour(
+    repository: Repository, listed: Iterable[Bundle], goal: Target, context: Components
+) -> Selection | None:
+    """The newest bundle of another model among those of its name, or None.
 
     Only with the same salt and the same packages that register operators: their code is in no key
     of the compiler. Graphs that did not change are hit, and no others.
     """
-    others = _here(repository.bundles(goal.address.name), goal)
+    others = _here(listed, goal)
     for bundle in sorted(others, key=lambda b: b.modified, reverse=True)[:_MOST_NEIGHBOURS]:
         segments = repository.read(bundle).segments
         model = segments[-1].manifest.model if segments else Components()

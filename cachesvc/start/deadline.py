@@ -17,6 +17,7 @@ from cachesvc.core.errors import TccacheError
 from cachesvc.start.work import Work
 
 T = TypeVar("T")
+_LOOK_S = 1.0
 
 
 class DeadlinePassed(TccacheError):
@@ -55,26 +56,40 @@ class Deadline:
             return self._closed
 
 
+def _beside(function: Callable[[], T], name: str) -> Work[T]:
+    return Work(function, name)
+
+
+def _wait_for(work: Work[T], seconds: float) -> bool:
+    return work.wait(seconds)
+
+
 def within(
-    seconds: float | None, work: Callable[[Deadline], T], *, begun: float | None = None
+    seconds: float | None,
+    work: Callable[[Deadline], T],
+    *,
+    begun: float | None = None,
+    beside: Callable[[Callable[[], T], str], Work[T]] = _beside,
+    wait_for: Callable[[Work[T], float], bool] = _wait_for,
 ) -> T:
     """The result of `work(deadline)`, or what it raised; without a limit it runs right here.
 
     The seconds count from `begun`, by `time.perf_counter`; from now on unless given. Raises
     DeadlinePassed once they are over; the work is left behind, and ends by itself at its next
-    `check` or `commit`.
+    `check` or `commit`. `beside` begins the work and `wait_for` waits, where the caller has to look
+    after something else meanwhile, such as signals.
     """
     deadline = Deadline(seconds)
     if seconds is None:
         return work(deadline)
     gone = 0.0 if begun is None else time.perf_counter() - begun
-    beside = Work(lambda: work(deadline), "tccache-start")
+    thread = beside(lambda: work(deadline), "tccache-start")
     try:
-        if not beside.wait(max(seconds - gone, 0.0)):
-            if deadline.close():
-                deadline.check()
-            beside.wait()
+        if not wait_for(thread, max(seconds - gone, 0.0)) and deadline.close():
+            deadline.check()
+        while not wait_for(thread, _LOOK_S):
+            pass
     except BaseException:  # an interrupt: the caller goes on, so nothing may be committed any more
         deadline.close()
         raise
-    return beside.result()
+    return thread.result()

@@ -170,7 +170,7 @@ def _explained(repository: Repository, subject: Subject, listed: Sequence[Bundle
             *said.notes,
             *(item.reason for item in found.refused),
             *elsewhere(subject, listed, manifest.address),
-            *(_coverage(found) if hit else _standing_in(repository, subject)),
+            *(_coverage(found) if hit else _standing_in(repository, subject, listed)),
         ),
     )
     return _compared(_Side.of(manifest, found), _this_side(subject, manifest), said)
@@ -199,7 +199,9 @@ def _would_hit(
     return any(holdings(repository, (b,), foreign=subject.foreign).units for b in others)
 
 
-def _standing_in(repository: Repository, subject: Subject) -> Iterator[str]:
+def _standing_in(
+    repository: Repository, subject: Subject, listed: Iterable[Bundle]
+) -> Iterator[str]:
     """The bundle that a start takes in the place of the one that is missing."""
     if subject.name is None or subject.model is None or subject.foreign:
         return
@@ -207,7 +209,7 @@ def _standing_in(repository: Repository, subject: Subject) -> Iterator[str]:
 
     address = Address(subject.name, subject.model.digest, subject.environment.digest)
     goal = Target(address, subject.environment, subject.model)
-    chosen = neighbour(repository, goal, read_context())
+    chosen = neighbour(repository, listed, goal, read_context())
     if chosen is not None:
         yield (
             f"a start falls back to {chosen.bundles[0].address}: the graphs that did not change"

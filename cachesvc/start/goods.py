@@ -25,16 +25,20 @@ class Goods:
     origins: Mapping[str, Origin]
     context: Components
 
+    def only(self, wanted: Callable[[FoundUnit], bool]) -> Goods:
+        """Those of the units that are wanted."""
+        units = tuple(unit for unit in self.scan.units if wanted(unit))
+        return replace(self, scan=replace(self.scan, units=units))
+
 
 def from_trees(trees: Trees, context: Components | None = None) -> Goods:
     """What lies in directories and files that a user named."""
     return Goods(scan(trees.folders(), trees.artifacts()), {}, context or Components())
 
 
-def from_live_directory(environment: str, *, only_new: bool = False) -> Goods:
-    """What lies in the live directory; `only_new` without what was brought from a store."""
-    goods = _live_goods(environment, (), Components())
-    return _of(goods, lambda unit: unit.key not in goods.origins) if only_new else goods
+def from_live_directory(environment: str) -> Goods:
+    """What lies in the live directory."""
+    return _live_goods(environment, (), Components())
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,11 @@ def from_stock(
 
     artifacts = tuple(a for a in stock.artifacts if not suspects.intersection(graph_units((a,))))
     goods = _live_goods(environment, artifacts, stock.context)
-    return _of(
-        goods,
+    return goods.only(
         lambda unit: (
             unit.key not in suspects
             and _belongs(unit, goods.origins.get(unit.key), model, stock.used)
-        ),
+        )
     )
 
 
@@ -101,8 +104,3 @@ def _origins(scanned: Scan, ledger: Ledger) -> dict[str, Origin]:
         for unit in scanned.units
         if unit.key in ledger.origins and all(file.path in ledger.rows for file in unit.files)
     }
-
-
-def _of(goods: Goods, wanted: Callable[[FoundUnit], bool]) -> Goods:
-    kept = tuple(unit for unit in goods.scan.units if wanted(unit))
-    return replace(goods, scan=replace(goods.scan, units=kept))

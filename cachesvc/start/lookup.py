@@ -50,7 +50,7 @@ def lookup(
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     newest = found.newest
     return Found(
-        bundles=tuple(sorted({str(item.manifest.address) for item in found.segments})),
+        bundles=found.addresses,
         units=len(found.units),
         bytes=sum(unit.size for unit in found.units.values()),
         pack_bytes=sum(segment.manifest.pack.size for segment in found.segments),

@@ -98,7 +98,6 @@ class _Proof:
 
     def make(self, call: Call) -> None:
         """Makes one call, and compares its output if the caller wants that."""
-        self.counted = self.meter.read()
         check = Check(self.attempt) if self.attempt.options.check else None
         if check is not None:
             check.before(call)
@@ -108,11 +107,12 @@ class _Proof:
             outcome, more = self._without_caches(call, check, outcome)
             seconds += more
         known = self.attempt.brought.coverage
+        before, self.counted = self.counted, self.meter.read()
         self.made.append(
             CallReport(
                 signature=call.signature,
                 seconds=seconds,
-                counts=self.meter.read().minus(self.counted),
+                counts=self.counted.minus(before),
                 covered=call.signature in known if known else None,
                 checked=outcome.said,
             )

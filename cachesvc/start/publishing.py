@@ -11,6 +11,7 @@ from typing import BinaryIO
 from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.manifest import Origin
 from cachesvc.core.merge import covers
+from cachesvc.core.proof import Proof
 from cachesvc.local.devices import foreign_devices
 from cachesvc.local.needs import unit_needs
 from cachesvc.local.tree import FoundFile, FoundUnit, Scan
@@ -18,7 +19,9 @@ from cachesvc.repository.pack import ChangedWhilePacked, Source
 from cachesvc.repository.publish import Draft, Facts, Publication, held_units, publish
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.start.bundles import again_if_moved
+from cachesvc.start.clock import nonce, now
 from cachesvc.start.goods import Goods
+from cachesvc.start.producer import producer
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.target import Target
 from cachesvc.start.transfer import capabilities
@@ -37,6 +40,27 @@ class Pushed:
     bytes: int
     skipped: tuple[tuple[str, int], ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def facts_of(
+    goal: Target,
+    *,
+    coverage: tuple[str, ...] = (),
+    proof: Proof | None = None,
+    tags: tuple[str, ...] = (),
+) -> Facts:
+    """What the manifest of a publication made now says beside its units."""
+    return Facts(
+        address=goal.address,
+        environment=goal.environment,
+        model=goal.model,
+        created=now(),
+        nonce=nonce(),
+        producer=producer(),
+        coverage=coverage,
+        proof=proof,
+        tags=tags,
+    )
 
 
 def publish_goods(

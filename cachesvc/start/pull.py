@@ -15,7 +15,7 @@ from cachesvc.local.whole import write_whole
 from cachesvc.repository.repository import Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
-from cachesvc.start.bring import remember
+from cachesvc.start.bring import brought_of, remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled, open_repository
@@ -105,10 +105,9 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
         transfer = seed(repository, found, places, progress=progress)
         artifacts = _write_mega(found, places, trees)
     if not trees:
-        remember(places, chosen, found, transfer)
-    addresses = {str(reading.address) for reading in found.readings if reading.segments}
+        remember(places, chosen, found, brought_of(found, transfer, places))
     return Pulled(
-        bundles=tuple(sorted(addresses)),
+        bundles=found.addresses,
         transfer=transfer,
         directories=_directories(found, places, trees.mega if artifacts else None, trees),
         artifacts=artifacts,

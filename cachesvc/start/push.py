@@ -11,11 +11,9 @@ from cachesvc.core.report import Report, Verdict
 from cachesvc.local.needs import load_parsers
 from cachesvc.repository.publish import Facts, Publication
 from cachesvc.start.beside import Beside
-from cachesvc.start.clock import nonce, now
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
-from cachesvc.start.producer import producer
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.publishing import Pushed, publish_goods
+from cachesvc.start.publishing import Pushed, facts_of, publish_goods
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.tags import checked_tags
 from cachesvc.start.target import EnvironmentLike, Target, target
@@ -110,17 +108,9 @@ def _goal(
 
 
 def _facts(goal: Target, report: Report | None, tags: tuple[str, ...]) -> Facts:
-    return Facts(
-        address=goal.address,
-        environment=goal.environment,
-        model=goal.model,
-        created=now(),
-        nonce=nonce(),
-        producer=producer(),
-        coverage=report.coverage if report else (),
-        proof=_proof(report) if report else None,
-        tags=tags,
-    )
+    if report is None:
+        return facts_of(goal, tags=tags)
+    return facts_of(goal, coverage=report.coverage, proof=_proof(report), tags=tags)
 
 
 def _proof(report: Report) -> Proof:

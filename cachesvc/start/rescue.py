@@ -243,7 +243,7 @@ class Rescue:
         from cachesvc.local.quarantine import read_quarantine, restore
 
         aside = [item for item in read_quarantine(places.records) if item.reason == _DIED_TWICE]
-        own = set(self.attempt.brought.units)
+        own = set(self.attempt.brought.aside)
         back = [item.unit for item in aside if item.unit in own]
         if back:
             restore(places, back)

@@ -15,19 +15,18 @@ from dataclasses import dataclass, field
 from cachesvc.core.address import check_name
 from cachesvc.core.components import Components
 from cachesvc.core.digest import DIGEST
-from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
+from cachesvc.core.errors import TccacheError, UntrustedError, UsageError, unexpected
 from cachesvc.core.report import Transfer
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import INDUCTOR, TRITON, Live
-from cachesvc.local.quarantine import is_set_aside, read_quarantine
 from cachesvc.local.tree import scan
 from cachesvc.local.usage import additions, watch
 from cachesvc.repository.publish import Publication
 from cachesvc.runtime.directories import current
 from cachesvc.start.additions import Publisher, Start
-from cachesvc.start.bring import TIERS, remember
+from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import again_if_moved, select
-from cachesvc.start.deadline import Deadline
+from cachesvc.start.deadline import Deadline, within
 from cachesvc.start.options import deadline_seconds
 from cachesvc.start.program import Ended, Signals, located
 from cachesvc.start.progress import Progress, quiet
@@ -38,7 +37,6 @@ from cachesvc.start.settings import (
     is_disabled,
     open_repository,
 )
-from cachesvc.start.transfer import holdings, seed
 from cachesvc.start.trees import live_folders
 
 SETTLE_S = 10.0
@@ -181,7 +179,7 @@ class _Run:
         except TccacheError as error:
             self.note(str(error))
         except Exception as error:
-            self.note(f"internal error, please report it: {type(error).__name__}: {error}")
+            self.note(unexpected(error))
 
     def check_store(self) -> None:
         """Raises for a store that the caller named wrongly; one that fails is met again later."""
@@ -206,18 +204,13 @@ class _Run:
         """Brings the bundles; nothing enters the live directory after that time, or a signal."""
         if self.live is None:
             return
-        live, deadline = self.live, Deadline(seconds)
-        work = signals.beside(lambda: _pull(self, live, deadline), "tccache-pull")
-        try:
-            in_time = signals.wait_for(work, seconds)
-        except BaseException:
-            deadline.close()
-            raise
-        if not in_time and deadline.close():
-            deadline.check()
-        while not signals.wait_for(work, 1.0):
-            pass
-        self.pulled = work.result()
+        live = self.live
+        self.pulled = within(
+            seconds,
+            lambda deadline: _pull(self, live, deadline),
+            beside=signals.beside,
+            wait_for=signals.wait_for,
+        )
         for text in self.pulled.notes:
             self.note(text)
 
@@ -294,34 +287,19 @@ def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
     run.progress(f"look for bundles of {run.name}")
     repository = open_repository(run.store, run.trust)
 
-    def attempt() -> _Pulled:
+    def attempt() -> Brought:
         deadline.check()
         chosen = select(repository, run.name)
-        found = holdings(repository, chosen.bundles, foreign=False)
-        sections = TIERS["directories"]
-        units = {key: unit for key, unit in found.units.items() if unit.section in sections}
-        refused = tuple(item.reason for item in found.refused)
-        if not units:
-            return _Pulled(notes=(*refused, *_left_out(found.left_out)))
-        transfer = seed(
-            repository,
-            found,
-            live.places,
-            wanted=lambda unit: unit.section in sections,
-            progress=run.progress,
-            deadline=deadline,
-        )
-        remember(live.places, chosen, found, transfer)
-        quarantine = read_quarantine(live.places.records)
-        addresses = {str(reading.address) for reading in found.readings if reading.segments}
-        return _Pulled(
-            tuple(sorted(addresses)),
-            frozenset(key for key, unit in units.items() if not is_set_aside(unit, quarantine)),
-            transfer,
-            (*refused, *_left_out(transfer.left_out), *_set_aside(transfer.set_aside)),
-        )
+        return bring(repository, chosen, live.places, run.progress, deadline, directories_only=True)
 
-    return again_if_moved(attempt)
+    brought = again_if_moved(attempt)
+    transfer = brought.transfer
+    return _Pulled(
+        brought.bundles,
+        frozenset(brought.units),
+        transfer,
+        (*brought.refused, *_left_out(transfer.left_out), *_set_aside(transfer.set_aside)),
+    )
 
 
 def _left_out(texts: Sequence[str]) -> Iterator[str]:

@@ -82,6 +82,8 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     eager = spec.arm == "eager"
     calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
     with torch.set_grad_enabled(workload.training), _stance(torch, eager):
+        if spec.arm != "warm":  # a start that does not call this library does not pay for it
+            importlib.import_module("cachesvc.start.warm_start")
         started = time.monotonic()
         report = _start(spec, workload, calls)
         made = calls.finish()
@@ -90,6 +92,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     outcome: dict[str, Json] = {
         "report": report.to_json(),
         "summary": str(report),
+        "compiled": report.counts.compiled,
         "first_call_s": made[0].ended - started,
         "startup_s": made[0].ended - spec.spawned,
         "stages": [list(item) for item in stages.seconds],

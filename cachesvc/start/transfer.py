@@ -38,6 +38,11 @@ class Holdings:
         return tuple(refused for reading in self.readings for refused in reading.refused)
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Those of the bundles that could be read."""
+        return tuple(sorted({str(item.address) for item in self.readings if item.segments}))
+
+    @property
     def newest(self) -> Manifest | None:
         """The manifest of the segment that was written last."""
         manifests = (segment.manifest for segment in self.segments)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cachesvc.core.errors import BundleNotFound, TccacheError
+from cachesvc.core.errors import BundleNotFound, TccacheError, unexpected
 from cachesvc.core.report import Report, Verdict
 from cachesvc.start.attempt import Attempt
 from cachesvc.start.options import Options, checked
@@ -126,6 +126,6 @@ def _published(
     except TccacheError as error:
         return replace(report, notes=(*report.notes, f"nothing is published: {error}"))
     except Exception as error:  # serving must start, whatever this library gets wrong
-        note = f"internal error, please report it: {type(error).__name__}: {error}"
+        note = unexpected(error)
         return replace(report, notes=(*report.notes, f"nothing is published: {note}"))
     return replace(report, publishing=publishing)

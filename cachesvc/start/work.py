@@ -12,7 +12,7 @@ T = TypeVar("T")
 class Work(Generic[T]):
     """A function in a thread that the end of the interpreter does not wait for.
 
-    `ended` is called in that thread once `is_done` is true.
+    `ended` is called in that thread once `is_done` is true. `error` is what it raised.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Work(Generic[T]):
         self._ended = ended
         self._done = threading.Event()
         self._results: list[T] = []
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -30,7 +30,7 @@ class Work(Generic[T]):
         try:
             self._results.append(self._function())
         except BaseException as error:  # raised again where the result is asked for
-            self._error = error
+            self.error = error
         finally:
             self._done.set()
             if self._ended is not None:
@@ -40,6 +40,11 @@ class Work(Generic[T]):
     def is_done(self) -> bool:
         return self._done.is_set()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs; in a fork of the process that began it, it does not."""
+        return self._thread.is_alive()
+
     def wait(self, seconds: float | None = None) -> bool:
         """Waits for the end, at most so long; whether it has come."""
         self._thread.join(seconds)
@@ -47,6 +52,6 @@ class Work(Generic[T]):
 
     def result(self) -> T:
         """What the function returned, once it is done; raises what it raised."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._results[0]

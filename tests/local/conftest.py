@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from cachesvc.local import live as live_module
+
 Compile = Callable[..., Path]
 
 
@@ -103,3 +105,13 @@ def unprivileged() -> Callable[..., Any]:
         return json.loads(result.stdout)
 
     return run
+
+
+@pytest.fixture
+def fresh_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test has its own temporary directory, and no folder of an earlier test."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    live_module._fresh_home.cache_clear()
+    yield
+    live_module._fresh_home.cache_clear()

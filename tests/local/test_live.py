@@ -8,17 +8,18 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cachesvc.core.errors import BusyError, TccacheError
-from cachesvc.local import live as live_module
 from cachesvc.local.live import INDUCTOR, TRITON, Live, live_directory
 from cachesvc.local.places import Places, under
 from cachesvc.local.seed import Seeder
+
+pytestmark = pytest.mark.usefixtures("fresh_homes")
 
 ENVIRONMENT = "0123456789abcdef" * 4
 OTHER_ENVIRONMENT = "fedcba9876543210" * 4
@@ -31,16 +32,6 @@ SHOW = """
     except TccacheError as error:
         show(str(error))
 """
-
-
-@pytest.fixture(autouse=True)
-def _fresh_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test has its own temporary directory, and no folder of an earlier test."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    live_module._fresh_home.cache_clear()
-    yield
-    live_module._fresh_home.cache_clear()
 
 
 def temporary_home() -> Path:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cachesvc.local import live as live_module
 from cachesvc.local.live import INDUCTOR, TRITON, live_directory
+
+pytestmark = pytest.mark.usefixtures("fresh_homes")
 
 ENVIRONMENT = "0123456789abcdef" * 4
 
@@ -21,16 +21,6 @@ SHOW = """
     folders = [str(found.folder(name)) for name in ("inductor", "triton")]
     show([folders, found.chosen_by, list(found.notes)])
 """
-
-
-@pytest.fixture(autouse=True)
-def _fresh_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test has its own temporary directory, and no folder of an earlier test."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    live_module._fresh_home.cache_clear()
-    yield
-    live_module._fresh_home.cache_clear()
 
 
 @pytest.mark.parametrize("below", ["", "below", "below/further"])
