@@ -23,6 +23,8 @@ from cachesvc.start.program import Ended
 from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.target import SALT
 
+SAMPLE = "cachesvc.start.sample"
+
 # The child must neither inherit a cache, nor a setting of this library, nor be switched off.
 _CACHES = (INDUCTOR, TRITON)
 _KEPT = (SALT, "TCCACHE_DEBUG")
@@ -54,36 +56,63 @@ def workplace(prefix: str) -> Iterator[Path]:
 
 
 def run_sample(
-    spec: SampleSpec, home: Path, *, elsewhere: bool = False, salt: str | None = None
+    spec: SampleSpec,
+    home: Path,
+    *,
+    elsewhere: bool = False,
+    salt: str | None = None,
+    caches: Path | None = None,
 ) -> dict[str, Any]:
     """The outcome of one fresh process that has `home` for its directories.
 
     With `elsewhere` it has another working directory and another HOME than this process, as a
-    serving process on another machine would; modules are found as they are here. Raises
+    serving process on another machine would; modules are found as they are here. `caches` are the
+    compiler's directories that it is told to use: for a cold start its own, unless given. Raises
     UsageError if the target is none, TccacheError with the end of the process's own words if it
     fails otherwise.
     """
-    spec_file, result_file = home / "spec.json", home / "result.json"
-    spec_file.write_text(spec_text(replace(spec, spawned=time.monotonic())))
-    environ = _environment(home, cold=spec.arm == "cold", elsewhere=elsewhere, salt=salt)
+    told = caches or (home if spec.arm == "cold" else None)
+    environ = fresh_environment(home, caches=told, elsewhere=elsewhere, salt=salt)
+    text = spec_text(replace(spec, spawned=time.monotonic()))
     own = home / "work"
     own.mkdir(exist_ok=True)
     away = elsewhere or spec.target.startswith("demo:")
-    ended, said = execute(spec_file, result_file, environ, own if away else None)
+    place = " from another working directory and HOME" if elsewhere else ""
+    failing = f"the {spec.arm} start of {spec.target}{place} failed"
+    return run_program(SAMPLE, text, home, environ, own if away else None, failing)
+
+
+def run_program(
+    program: str,
+    spec: str,
+    home: Path,
+    environ: Mapping[str, str],
+    cwd: Path | None,
+    failing: str,
+) -> dict[str, Any]:
+    """What a module of this library, run as the main program of a fresh process, leaves as JSON.
+
+    The module is given two files: the spec's text, and the one to write. An outcome with a field
+    `error` says what went wrong, with `usage` true if the caller is to blame: it is raised as
+    TccacheError, or UsageError, behind the words `failing`; and so is a process that ends without
+    an outcome, with the end of its own words.
+    """
+    spec_file, result_file = home / "spec.json", home / "result.json"
+    spec_file.write_text(spec)
+    ended, said = execute(program, spec_file, result_file, environ, cwd)
     outcome = json.loads(result_file.read_text()) if result_file.exists() else {}
-    if ended.exit_code or "report" not in outcome:
-        place = " from another working directory and HOME" if elsewhere else ""
+    if ended.exit_code or not outcome or "error" in outcome:
         reason = outcome.get("error") or _how(ended, said)
         kind = UsageError if outcome.get("usage") else TccacheError
-        raise kind(f"the {spec.arm} start of {spec.target}{place} failed: {reason}")
+        raise kind(f"{failing}: {reason}")
     return dict(outcome)
 
 
 def execute(
-    spec_file: Path, result_file: Path, environ: Mapping[str, str], cwd: Path | None
+    program: str, spec_file: Path, result_file: Path, environ: Mapping[str, str], cwd: Path | None
 ) -> tuple[Ended, str]:
-    """Runs the sample that a file describes; how it ended, and what it said on stderr."""
-    command = [sys.executable, "-m", "cachesvc.start.sample", str(spec_file), str(result_file)]
+    """Runs a program on its two files; how it ended, and what it said on stderr."""
+    command = [sys.executable, "-m", program, str(spec_file), str(result_file)]
     done = subprocess.run(
         command, env=environ, cwd=cwd, capture_output=True, text=True, check=False, errors="replace"
     )
@@ -99,15 +128,25 @@ def _how(ended: Ended, said: str) -> str:
     return said.strip()[-2000:] or f"exit {ended.exit_code}"
 
 
-def _environment(home: Path, *, cold: bool, elsewhere: bool, salt: str | None) -> Mapping[str, str]:
+def fresh_environment(
+    home: Path,
+    *,
+    caches: Path | None = None,
+    elsewhere: bool = False,
+    salt: str | None = None,
+) -> Mapping[str, str]:
+    """The variables of a process with directories under `home`, and none of the caller's caches.
+
+    `caches` is the folder of the compiler's directories, where the process is to be told them.
+    """
     kept = {name: value for name, value in os.environ.items() if _is_inherited(name)}
     for name in ("home", "tmp"):
         (home / name).mkdir(exist_ok=True)
     kept |= {HOME: str(home / "home"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": _module_path()}
     if salt is not None:
         kept[SALT] = salt
-    if cold:
-        kept |= {INDUCTOR: str(home / "inductor"), TRITON: str(home / "triton")}
+    if caches is not None:
+        kept |= {INDUCTOR: str(caches / "inductor"), TRITON: str(caches / "triton")}
     return {**kept, **_another_home(home)} if elsewhere else kept
 
 
