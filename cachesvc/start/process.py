@@ -79,13 +79,15 @@ def run_sample(
     away = elsewhere or spec.target.startswith("demo:")
     place = " from another working directory and HOME" if elsewhere else ""
     failing = f"the {spec.arm} start of {spec.target}{place} failed"
-    return run_program(SAMPLE, text, home, environ, own if away else None, failing)
+    cwd = own if away else None
+    return run_program(SAMPLE, text, home, environ=environ, cwd=cwd, failing=failing)
 
 
 def run_program(
     program: str,
     spec: str,
     home: Path,
+    *,
     environ: Mapping[str, str],
     cwd: Path | None,
     failing: str,
