@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cachesvc.core.break_even import Cost
 from cachesvc.core.digest import Json
 from cachesvc.core.report import Verdict
 
@@ -35,11 +36,38 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class CallTime:
+    """One call of a sample: its seconds, and what the compiler did meanwhile.
+
+    `traced` are the graphs that Dynamo captured, `compiled` those of them that came from no cache;
+    `reason` is the guard that failed, where the code was compiled again.
+    """
+
+    signature: str
+    seconds: float
+    traced: int = 0
+    compiled: int = 0
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "signature": self.signature,
+            "seconds": self.seconds,
+            "traced": self.traced,
+            "compiled": self.compiled,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One fresh process of one arm.
 
     `first_call_s`: from the call of `warm_start`, or the first call of the model, to the first
-    result. `startup_s`: from the start of the process to the first result.
+    result. `startup_s`: from the start of the process to the first result. `calls` are all calls
+    in order, round after round of `round_length` calls; those from the third round on are
+    steady. `peak_bytes` is the greatest resident memory of the process, `device_peak_bytes` what
+    its tensors took on the GPU.
     """
 
     arm: str
@@ -51,6 +79,35 @@ class Sample:
     native_builds: int
     difference: float | None = None
     summary: str = ""
+    calls: tuple[CallTime, ...] = ()
+    round_length: int = 1
+    peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+
+    @property
+    def steady_s(self) -> float | None:
+        """The median seconds of a steady call; where calls differ, of the mean over a round."""
+        size = self.round_length
+        steady = [call.seconds for call in self.calls[2 * size :]]
+        rounds = [steady[at : at + size] for at in range(0, len(steady), size)]
+        means = [statistics.fmean(group) for group in rounds if len(group) == size]
+        return statistics.median(means) if means else None
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "verdict": self.verdict.value,
+            "first_call_s": self.first_call_s,
+            "startup_s": self.startup_s,
+            "steady_s": self.steady_s,
+            "stages": dict(self.stages),
+            "compiled": self.compiled,
+            "native_builds": self.native_builds,
+            "difference": self.difference,
+            "calls": [call.to_json() for call in self.calls],
+            "peak_bytes": self.peak_bytes,
+            "device_peak_bytes": self.device_peak_bytes,
+            "summary": self.summary,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +130,39 @@ class Arm:
         return Spread(tuple(sample.startup_s for sample in self.samples))
 
     @property
+    def steady_s(self) -> Spread | None:
+        """Seconds of a steady call; None where too few calls were made."""
+        each = [sample.steady_s for sample in self.samples]
+        known = tuple(seconds for seconds in each if seconds is not None)
+        return Spread(known) if known else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        return max((s.peak_bytes for s in self.samples if s.peak_bytes is not None), default=None)
+
+    @property
+    def device_peak_bytes(self) -> int | None:
+        each = (sample.device_peak_bytes for sample in self.samples)
+        return max((size for size in each if size is not None), default=None)
+
+    @property
+    def calls(self) -> tuple[CallTime, ...]:
+        """The calls one by one: median seconds, and the compiles of the first sample."""
+        columns = zip(*(sample.calls for sample in self.samples), strict=False)
+        return tuple(
+            replace(column[0], seconds=statistics.median(call.seconds for call in column))
+            for column in columns
+        )
+
+    def cost(self, first_s: float) -> Cost | None:
+        """What calls take, the first one `first_s` seconds; None where no call was steady."""
+        steady = self.steady_s
+        if steady is None:
+            return None
+        settling = self.calls[1 : 2 * self.samples[0].round_length]
+        return Cost((first_s, *(call.seconds for call in settling)), steady.median)
+
+    @property
     def stages(self) -> dict[str, float]:
         """The median seconds of each stage, in the order of the first sample."""
         names = [name for name, _ in self.samples[0].stages]
@@ -92,6 +182,10 @@ class Arm:
                 (sample.difference for sample in self.samples if sample.difference is not None),
                 default=None,
             ),
+            "steady_s": self.steady_s.to_json() if self.steady_s else None,
+            "peak_bytes": self.peak_bytes,
+            "device_peak_bytes": self.device_peak_bytes,
+            "samples": [sample.to_json() for sample in self.samples],
         }
 
 
