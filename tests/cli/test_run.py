@@ -271,10 +271,13 @@ def test_no_place_for_a_live_directory(tccache: Command) -> None:
     assert "warning: " in ran.err
 
 
-def test_a_store_that_never_answers(tccache: Command) -> None:
-    """The program starts when the deadline is over, and the end waits no longer than told."""
+def test_a_store_that_never_answers(child: Command) -> None:
+    """The program starts when the deadline is over, and the end waits no longer than told.
+
+    In a process of its own: the publication that is left behind must not go on beside other tests.
+    """
     with Bucket("GET") as bucket:
-        ran = tccache(
+        ran = child(
             *("run", "m", "--store", bucket.url, "--trust", "store", "--deadline", "0.2"),
             *("--patience", "0.2", "--", "sh", "-c", f"{ADD}; exit 8"),
         )

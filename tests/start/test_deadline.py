@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from cachesvc.start.deadline import Deadline, DeadlinePassed, within
+from cachesvc.start.work import Work
 
 
 def test_without_a_limit_the_work_runs_right_here() -> None:
@@ -43,17 +44,18 @@ def test_work_that_takes_too_long_is_left_behind() -> None:
     assert len(told) == 2
 
 
-def test_a_commit_that_has_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_has_begun_is_waited_for() -> None:
     """However long it takes: half a commit would be worse than a late one."""
     begun, go = threading.Event(), threading.Event()
-    join = threading.Thread.join
+    waited: list[float] = []
 
-    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
-        if timeout is None:  # the caller has seen that the time is up, and waits all the same
-            go.set()
-        else:
+    def wait_for(work: Work[str], seconds: float) -> bool:
+        waited.append(seconds)
+        if len(waited) == 1:
             begun.wait(60)
-        join(thread, timeout)
+            return False
+        go.set()  # the caller has seen that the time is up, and waits all the same
+        return work.wait(60)
 
     def work(deadline: Deadline) -> str:
         with deadline.commit():
@@ -61,8 +63,8 @@ def test_a_commit_that_has_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
             go.wait(60)
             return "whole"
 
-    monkeypatch.setattr(threading.Thread, "join", joined)
-    assert within(0.01, work) == "whole"
+    assert within(0.01, work, wait_for=wait_for) == "whole"
+    assert len(waited) == 2
 
 
 def test_an_interrupt_ends_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
