@@ -15,8 +15,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cachesvc.core.bench import Bench as Bench
+    from cachesvc.core.bench import BreakEven as BreakEven
+    from cachesvc.core.bench import Composition as Composition
+    from cachesvc.core.bench import Failure as Failure
+    from cachesvc.core.bench import Trial as Trial
     from cachesvc.core.built import Built as Built
     from cachesvc.core.built import BuiltCall as BuiltCall
+    from cachesvc.core.code import Code as Code
+    from cachesvc.core.compiles import Compile as Compile
     from cachesvc.core.components import Components as Components
     from cachesvc.core.components import Difference as Difference
     from cachesvc.core.errors import AccessDenied as AccessDenied
@@ -28,8 +35,21 @@ if TYPE_CHECKING:
     from cachesvc.core.errors import UntrustedError as UntrustedError
     from cachesvc.core.errors import UsageError as UsageError
     from cachesvc.core.explanation import Explanation as Explanation
+    from cachesvc.core.finding import Diagnosis as Diagnosis
+    from cachesvc.core.finding import Finding as Finding
+    from cachesvc.core.gate import MARGIN as MARGIN
+    from cachesvc.core.gate import Baseline as Baseline
+    from cachesvc.core.gate import Change as Change
+    from cachesvc.core.gate import Comparison as Comparison
+    from cachesvc.core.graph import Contents as Contents
+    from cachesvc.core.graph import Graph as Graph
+    from cachesvc.core.graph import Kernel as Kernel
+    from cachesvc.core.graph import KernelUse as KernelUse
+    from cachesvc.core.graph import Part as Part
+    from cachesvc.core.graph import Unreadable as Unreadable
     from cachesvc.core.incident import Incident as Incident
     from cachesvc.core.measure import Arm as Arm
+    from cachesvc.core.measure import CallTime as CallTime
     from cachesvc.core.measure import Measurement as Measurement
     from cachesvc.core.measure import Sample as Sample
     from cachesvc.core.measure import Spread as Spread
@@ -38,12 +58,21 @@ if TYPE_CHECKING:
     from cachesvc.core.report import Report as Report
     from cachesvc.core.report import Transfer as Transfer
     from cachesvc.core.report import Verdict as Verdict
+    from cachesvc.core.variant import MODES as MODES
+    from cachesvc.core.variant import Variant as Variant
+    from cachesvc.core.workload_options import WorkloadOptions as WorkloadOptions
     from cachesvc.local.host import read_environment as read_environment
     from cachesvc.local.quarantine import SetAside as SetAside
     from cachesvc.runtime.workloads import Workload as Workload
+    from cachesvc.start.baseline import gate as gate
+    from cachesvc.start.baseline import read_baseline as read_baseline
+    from cachesvc.start.bench import bench as bench
     from cachesvc.start.build import build as build
+    from cachesvc.start.doctor import doctor as doctor
     from cachesvc.start.explain import compare as compare
     from cachesvc.start.explain import explain as explain
+    from cachesvc.start.graphs import show_code as show_code
+    from cachesvc.start.graphs import show_graphs as show_graphs
     from cachesvc.start.inspect import Detail as Detail
     from cachesvc.start.inspect import Listing as Listing
     from cachesvc.start.inspect import Removal as Removal
@@ -56,6 +85,8 @@ if TYPE_CHECKING:
     from cachesvc.start.lookup import Found as Found
     from cachesvc.start.lookup import lookup as lookup
     from cachesvc.start.measure import demo as demo
+    from cachesvc.start.monitor import Monitor as Monitor
+    from cachesvc.start.monitor import monitor as monitor
     from cachesvc.start.publishing import Pushed as Pushed
     from cachesvc.start.pull import Pulled as Pulled
     from cachesvc.start.pull import pull as pull
@@ -65,7 +96,10 @@ if TYPE_CHECKING:
     from cachesvc.start.warm_start import warm_start as warm_start
 
 _PLACES = {
+    "core.bench": ("Bench", "BreakEven", "Composition", "Failure", "Trial"),
     "core.built": ("Built", "BuiltCall"),
+    "core.code": ("Code",),
+    "core.compiles": ("Compile",),
     "core.components": ("Components", "Difference"),
     "core.errors": (
         "AccessDenied",
@@ -78,14 +112,23 @@ _PLACES = {
         "UsageError",
     ),
     "core.explanation": ("Explanation",),
-    "core.measure": ("Arm", "Measurement", "Sample", "Spread"),
+    "core.graph": ("Contents", "Graph", "Kernel", "KernelUse", "Part", "Unreadable"),
+    "core.gate": ("MARGIN", "Baseline", "Change", "Comparison"),
+    "core.finding": ("Diagnosis", "Finding"),
+    "core.measure": ("Arm", "CallTime", "Measurement", "Sample", "Spread"),
     "core.incident": ("Incident",),
     "core.report": ("CallReport", "Counts", "Report", "Transfer", "Verdict"),
+    "core.variant": ("MODES", "Variant"),
+    "core.workload_options": ("WorkloadOptions",),
     "local.host": ("read_environment",),
     "local.quarantine": ("SetAside",),
     "runtime.workloads": ("Workload",),
+    "start.baseline": ("gate", "read_baseline"),
+    "start.bench": ("bench",),
     "start.build": ("build",),
+    "start.doctor": ("doctor",),
     "start.explain": ("compare", "explain"),
+    "start.graphs": ("show_code", "show_graphs"),
     "start.inspect": (
         "Detail",
         "Listing",
@@ -99,6 +142,7 @@ _PLACES = {
     ),
     "start.lookup": ("Found", "lookup"),
     "start.measure": ("demo",),
+    "start.monitor": ("Monitor", "monitor"),
     "start.pull": ("Pulled", "pull"),
     "start.publishing": ("Pushed",),
     "start.push": ("push",),

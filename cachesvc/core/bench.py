@@ -147,6 +147,7 @@ class Bench:
     store: str
     environment: Components
     created: str
+    context: Components = Components()
     items: int = 1
     unit: str = "calls"
     command: str = ""
@@ -178,6 +179,7 @@ class Bench:
                 "digest": self.environment.digest,
                 "components": dict(self.environment),
             },
+            "context": dict(self.context),
             "items": self.items,
             "unit": self.unit,
             "arms": first.get("arms", {}),

@@ -29,11 +29,11 @@ class IncidentMeter:
         self._breaks = graph_breaks()
         self._bypasses = Counter(seen.bypasses)
         # Kept alive: torch lets old records go, and a new one might come to lie where one was.
-        self._compiles = {id(item): item for item in _compiles()}
+        self._compiles = {id(item): item for item in compile_records()}
 
     def read(self) -> tuple[Incident, ...]:
         """The incidents since this meter was made; a program may have cleared torch's records."""
-        compiles = [item for item in _compiles() if id(item) not in self._compiles]
+        compiles = self._fresh()
         return tuple(
             sorted(
                 (
@@ -44,6 +44,13 @@ class IncidentMeter:
             )
         )
 
+    def recompile_reason(self) -> str:
+        """The guard that failed first since this meter was made; empty if none did."""
+        return next((incident.reason for incident in _recompiles(self._fresh())), "")
+
+    def _fresh(self) -> list[Any]:
+        return [item for item in compile_records() if id(item) not in self._compiles]
+
 
 def graph_breaks() -> Counter[str]:
     """How often each reason has split a graph in this process."""
@@ -51,7 +58,7 @@ def graph_breaks() -> Counter[str]:
     return Counter({**counters.get("unimplemented", {}), **counters.get("graph_break", {})})
 
 
-def _compiles() -> tuple[Any, ...]:
+def compile_records() -> tuple[Any, ...]:
     """Dynamo's records of what it compiled, the last ones of this process."""
     read: Callable[[], Iterable[Any]] | None = getattr(
         sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None
@@ -65,7 +72,7 @@ def _graph_breaks(reasons: Counter[str], compiles: Sequence[Any]) -> Iterator[In
     for reason, count in reasons.items():
         told = _TOLD.search(reason)
         place = f"{Path(told['file']).name}:{told['line']}" if told else places.get(reason, "")
-        yield Incident("graph break", _headline(reason), place, count)
+        yield Incident("graph break", headline(reason), place, count)
 
 
 def _places(compiles: Sequence[Any]) -> Iterator[tuple[str, str]]:
@@ -90,24 +97,37 @@ def _place(compiled: Any, line: object, name: str) -> str:
     return f"{file}:{line} in {name}"
 
 
+def is_resumed(compiled: Any) -> bool:
+    """Whether a code object, or a record of its compile, is what comes after a break."""
+    return bool(_resumed_at(compiled))
+
+
+def place_of(compiled: Any) -> str:
+    """The place of a code object, or of a record of its compile; of a rest, where it goes on."""
+    name = str(getattr(compiled, "co_name", ""))
+    line = getattr(compiled, "co_firstlineno", "")
+    return _resumed_at(compiled) or _place(compiled, line, name)
+
+
+def failed_guard(record: Any) -> str:
+    """The guard for which a function was compiled again; empty if it was not."""
+    reason = str(getattr(record, "recompile_reason", None) or "")
+    return headline(reason.partition(": ")[2] or reason) if reason else ""
+
+
 def _recompiles(compiles: Sequence[Any]) -> Iterator[Incident]:
-    found: Counter[tuple[str, str]] = Counter()
-    for item in compiles:
-        reason = getattr(item, "recompile_reason", None)
-        if reason:
-            name = str(getattr(item, "co_name", ""))
-            place = _resumed_at(item) or _place(item, getattr(item, "co_firstlineno", ""), name)
-            found[_headline(str(reason).partition(": ")[2] or str(reason)), place] += 1
+    guards = ((failed_guard(item), place_of(item)) for item in compiles)
+    found = Counter((guard, place) for guard, place in guards if guard)
     for (reason, place), count in found.items():
         yield Incident("recompile", reason, place, count)
 
 
 def _bypasses(reasons: Counter[tuple[str, str]]) -> Iterator[Incident]:
     for (layer, reason), count in reasons.items():
-        yield Incident(f"bypass {layer}", _headline(reason), "", count)
+        yield Incident(f"bypass {layer}", headline(reason), "", count)
 
 
-def _headline(text: str) -> str:
+def headline(text: str) -> str:
     """The first line, and the explanation where torch gives one, on one line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     told = next((line for line in lines if line.startswith("Explanation:")), "")

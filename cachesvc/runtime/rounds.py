@@ -11,7 +11,7 @@ import hashlib
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,13 @@ from typing import Any
 import torch
 
 from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.core.measure import CallTime
 from cachesvc.core.outputs import OutputRecord, Tolerance
 from cachesvc.runtime.calls import Call, example_calls, synchronize
+from cachesvc.runtime.incidents import IncidentMeter
 from cachesvc.runtime.leaves import Leaves, copied
 from cachesvc.runtime.outputs import compare_leaves, inputs_digest, record_of
+from cachesvc.runtime.series import series
 from cachesvc.runtime.weights import weights_digest
 from cachesvc.runtime.workloads import Workload, load_workload, told
 
@@ -32,12 +35,15 @@ _NOTICED = 0.01
 
 @dataclass(frozen=True)
 class Made:
-    """One call that was made. Seconds are of the call alone; `ended` is the monotonic clock's.
+    """One call that was made, by its number in the round.
 
-    `inputs` and `weights` are digests from before the call, empty where nobody asked for them or
-    they are not known; `drew` says whether the call used up random numbers.
+    Seconds are of the call alone; `ended` is the monotonic clock's. `inputs` and `weights` are
+    digests from before the call, empty where nobody asked for them or they are not known; `drew`
+    says whether the call used up random numbers, `reason` which guard failed, where something was
+    compiled again.
     """
 
+    number: int
     signature: str
     seconds: float
     ended: float
@@ -45,6 +51,7 @@ class Made:
     inputs: str
     weights: str
     drew: bool
+    reason: str
 
     def record(
         self, random_paths: Iterable[str] = (), relative: float | None = None
@@ -75,7 +82,7 @@ class Round:
         self._traced = traced
         self._seeds = seeds
         self._made: dict[int, Made] = {}
-        self._last: tuple[int, float, float, Any, str, str, str] | None = None
+        self._keeping: Callable[[], Made] | None = None
         self._error: BaseException | None = None
 
     @property
@@ -90,7 +97,7 @@ class Round:
             self._keep()
             inputs, weights = self._digests(call) if self._traced else ("", "")
             seed(self._seeds(number))
-            before = random_state()
+            before, incidents = random_state(), IncidentMeter()
             started = time.monotonic()
             try:
                 output = call.run()
@@ -99,7 +106,17 @@ class Round:
                 self._error = error
                 raise
             ended = time.monotonic()
-            self._last = (number, started, ended, output, inputs, weights, before)
+            self._keeping = lambda: Made(
+                number=number,
+                signature=call.signature,
+                seconds=ended - started,
+                ended=ended,
+                output=copied(output),
+                inputs=inputs,
+                weights=weights,
+                drew=random_state() != before,
+                reason=incidents.recompile_reason(),
+            )
             return output
 
         make.__qualname__ = call.signature.removeprefix("call ")
@@ -110,20 +127,11 @@ class Round:
         return inputs, weights_digest(self._workload.model)
 
     def _keep(self) -> None:
-        if self._last is None:
+        if self._keeping is None:
             return
-        number, started, ended, output, inputs, weights, before = self._last
-        self._last = None
-        made = Made(
-            signature=self._calls[number].signature,
-            seconds=ended - started,
-            ended=ended,
-            output=copied(output),
-            inputs=inputs,
-            weights=weights,
-            drew=random_state() != before,
-        )
-        self._made.setdefault(number, made)
+        made = self._keeping()
+        self._keeping = None
+        self._made.setdefault(made.number, made)
 
     def finish(self) -> tuple[Made, ...]:
         """What was made. Raises TccacheError naming the call that failed, and with what."""
@@ -135,10 +143,9 @@ class Round:
                 raise TccacheError(f"{of}: {reason}")
         return tuple(self._made[number] for number in range(len(self._calls)))
 
-    def again(self) -> None:
-        """Makes the first call once more; its output is not kept."""
-        self._calls[0].run()
-        synchronize()
+    def again(self, rounds: int, enough_s: float, triton: Path | None) -> Iterator[CallTime]:
+        """Makes all calls again, as `series` says; their outputs are not kept."""
+        return series(self._calls, triton, rounds=rounds, enough_s=enough_s)
 
 
 def seed(number: int) -> None:

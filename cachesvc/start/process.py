@@ -24,6 +24,7 @@ from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.target import SALT
 
 SAMPLE = "cachesvc.start.sample"
+_FROM_NOTHING = ("cold", "megacache")
 
 # The child must neither inherit a cache, nor a setting of this library, nor be switched off.
 _CACHES = (INDUCTOR, TRITON)
@@ -67,11 +68,11 @@ def run_sample(
 
     With `elsewhere` it has another working directory and another HOME than this process, as a
     serving process on another machine would; modules are found as they are here. `caches` are the
-    compiler's directories that it is told to use: for a cold start its own, unless given. Raises
+    compiler's directories that it is told to use: its own, for a start from nothing. Raises
     UsageError if the target is none, TccacheError with the end of the process's own words if it
     fails otherwise.
     """
-    told = caches or (home if spec.arm == "cold" else None)
+    told = caches or (home if spec.arm in _FROM_NOTHING else None)
     environ = fresh_environment(home, caches=told, elsewhere=elsewhere, salt=salt)
     text = spec_text(replace(spec, spawned=time.monotonic()))
     own = home / "work"

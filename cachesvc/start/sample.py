@@ -17,7 +17,7 @@ import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable, Mapping, Sequence  # noqa: E402
 from contextlib import AbstractContextManager, nullcontext  # noqa: E402
-from dataclasses import asdict, dataclass  # noqa: E402
+from dataclasses import asdict, dataclass, field  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING, Any, TypeVar  # noqa: E402
 
@@ -40,8 +40,11 @@ class SampleSpec:
     `spawned` is the parent's monotonic clock just before the start of the process; on Linux it is
     the same clock in all processes. `reference` is the file of the eager arm's outputs: written by
     that arm, compared by the others. With `proving` outputs are compared one by one, the eager arm
-    makes records of them, and the cold arm leaves what a publication needs: its address, its
-    context, and its mega-cache in the file `mega`. `tolerance` is relative, None for the usual.
+    makes records of them, and the cold arm leaves what a publication needs: its address and its
+    context. `mega` is the file of the mega-cache: the cold arm writes it, the mega-cache arm starts
+    from it. `tolerance` is relative, None for the usual. `variant` and `options` are the fields of
+    a Variant and of WorkloadOptions. With `rounds` the calls are made so many times more, for at
+    most about `enough_s` seconds.
     """
 
     arm: str
@@ -55,6 +58,10 @@ class SampleSpec:
     proving: bool = False
     tolerance: float | None = None
     mega: str = ""
+    variant: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    enough_s: float = 3.0
 
 
 class _Stages:
@@ -77,7 +84,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     if spec.arm != "eager":
         stages.time("import compiler", lambda: [importlib.import_module(name) for name in COMPILER])
     rounds = importlib.import_module("cachesvc.runtime.rounds")
-    workload: Workload = stages.time("build model", lambda: rounds.load_seeded(spec.target))
+    workload: Workload = stages.time("build model", lambda: _workload(spec))
     facts = _publication_facts(spec, workload) if spec.proving else {}
     eager = spec.arm == "eager"
     calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
@@ -85,25 +92,78 @@ def run(spec: SampleSpec) -> dict[str, Json]:
         if spec.arm != "warm":  # a start that does not call this library does not pay for it
             importlib.import_module("cachesvc.start.warm_start")
         started = time.monotonic()
+        if spec.arm == "megacache":
+            stages.time("load", lambda: _load(Path(spec.mega)))
         report = _start(spec, workload, calls)
         made = calls.finish()
-        if not spec.proving:
-            stages.seconds += [*report.stages, ("second call", _seconds(calls.again))]
-    outcome: dict[str, Json] = {
+        stages.seconds += report.stages
+        outcome = _outcome(spec, workload, report, made, started)
+        if spec.rounds:
+            outcome |= _series(spec, report, made, calls, stages)
+    outcome["stages"] = [list(item) for item in stages.seconds]
+    outcome |= {**facts, **_outputs(spec, made)}
+    if spec.mega and spec.arm == "cold":
+        outcome |= _captured(Path(spec.mega))
+    if spec.publish:
+        outcome["published"] = _publish(spec, workload, report)
+    return outcome
+
+
+def _workload(spec: SampleSpec) -> Workload:
+    """The workload, compiled as the variant says; as it was written for the eager arm."""
+    from cachesvc.runtime.rounds import load_seeded
+
+    return load_seeded(spec.target)
+
+
+def _outcome(
+    spec: SampleSpec, workload: Workload, report: Report, made: Sequence[Made], started: float
+) -> dict[str, Json]:
+    """What there is to tell as soon as the calls were made, and before they are made again."""
+    return {
+        "workload": workload.name,
+        "items": workload.items,
+        "unit": workload.unit,
         "report": report.to_json(),
         "summary": str(report),
         "compiled": report.counts.compiled,
         "first_call_s": made[0].ended - started,
         "startup_s": made[0].ended - spec.spawned,
-        "stages": [list(item) for item in stages.seconds],
-        **facts,
-        **_outputs(spec, made),
     }
-    if spec.proving and spec.arm == "cold":
-        outcome |= _captured(Path(spec.mega))
-    if spec.publish:
-        outcome["published"] = _publish(spec, workload, report)
-    return outcome
+
+
+def _series(
+    spec: SampleSpec, report: Report, made: Sequence[Made], calls: Round, stages: _Stages
+) -> dict[str, Json]:
+    """The calls that were made, and made again; and the memory that all of it took."""
+    from cachesvc.core.measure import CallTime
+    from cachesvc.local.host import read_environment
+    from cachesvc.runtime.directories import current, triton_folder
+    from cachesvc.runtime.memory import device_peak_bytes, peak_bytes
+
+    first = [
+        CallTime(
+            call.signature, call.seconds, told.counts.graphs, told.counts.compiled, call.reason
+        )
+        for call, told in zip(made, report.calls, strict=True)
+    ]
+    triton = triton_folder(current(read_environment().digest))
+    again = list(calls.again(spec.rounds, spec.enough_s, triton))
+    stages.seconds.append(("second call", again[0].seconds))
+    return {
+        "series": [call.to_json() for call in (*first, *again)],
+        "round_length": len(made),
+        "peak_bytes": peak_bytes(),
+        "device_peak_bytes": device_peak_bytes(),
+    }
+
+
+def _load(mega: Path) -> None:
+    """Starts from a mega-cache alone, as torch offers it."""
+    from cachesvc.local.megafile import take_apart
+    from cachesvc.runtime.megacache import load
+
+    load(take_apart(mega.read_bytes(), str(mega)))
 
 
 def _torch() -> Any:
@@ -137,12 +197,6 @@ def _start(spec: SampleSpec, workload: Workload, calls: Round) -> Report:
         label=spec.label or workload.name,
         fallback=False,  # another model's bundle would hide that this one was not found
     )
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.monotonic()
-    work()
-    return time.monotonic() - started
 
 
 def _outputs(spec: SampleSpec, made: Sequence[Made]) -> dict[str, Json]:
@@ -204,6 +258,7 @@ def _publish(spec: SampleSpec, workload: Workload, report: Report) -> dict[str, 
     label = spec.label or workload.name
     pushed = push(workload.model, store=spec.store, trust=spec.trust, label=label, report=report)
     return {
+        "address": str(pushed.publication.address),
         "segment": pushed.publication.segment,
         "pack_bytes": pushed.publication.pack_bytes,
         "units": pushed.units,

@@ -13,9 +13,11 @@ from typing import NoReturn
 import click
 
 from cachesvc import TccacheError
+from tccache.bench import bench
 from tccache.build import build
 from tccache.completion import completion
 from tccache.demo import demo
+from tccache.doctor import doctor
 from tccache.env import env
 from tccache.explain import explain
 from tccache.lookup import lookup
@@ -70,10 +72,12 @@ for command in (
     pull,
     lookup,
     explain,
+    doctor,
     ls,
     show,
     rm,
     verify,
+    bench,
     env,
     completion,
 ):

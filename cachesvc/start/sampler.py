@@ -1,0 +1,111 @@
+"""Samples of arms: each a fresh process with directories of its own, each label checked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.errors import TccacheError
+from cachesvc.core.measure import CallTime, Sample
+from cachesvc.core.report import Verdict
+from cachesvc.core.variant import Variant
+from cachesvc.core.workload_options import WorkloadOptions
+from cachesvc.start.process import run_sample
+from cachesvc.start.sample import SampleSpec
+
+EXPECTED: Mapping[str, frozenset[Verdict]] = {
+    "eager": frozenset({Verdict.EAGER}),
+    # A model of several equal graphs finds its own entries, from an empty directory.
+    "cold": frozenset({Verdict.COLD, Verdict.PARTIAL}),
+    "warm": frozenset({Verdict.WARM}),
+    "local": frozenset({Verdict.WARM}),
+    # A mega-cache holds no compiled C++: on a CPU that is built again.
+    "megacache": frozenset({Verdict.WARM, Verdict.PARTIAL}),
+}
+"""The verdicts that each arm may have: a label is checked, not believed.
+
+eager: nothing is compiled. cold: from an empty directory. warm: from an empty directory and a
+pull, at another path. local: from the directory that a cold start has filled. megacache: from an
+empty directory and torch's own mega-cache.
+"""
+
+
+@dataclass
+class Sampler:
+    """Makes samples of one workload, in a folder for scratch.
+
+    The cold arm comes before those that need what it leaves: its first sample publishes, each of
+    them leaves its directories for the local arm and its mega-cache. `outcome` is what the process
+    of the last sample told.
+    """
+
+    target: str
+    store: str
+    trust: str | None
+    scratch: Path
+    options: WorkloadOptions = WorkloadOptions()
+    rounds: int = 3
+    published: dict[str, dict[str, Any]] = field(default_factory=dict)
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+    def sample(self, arm: str, run: int, variant: Variant = Variant()) -> Sample:
+        """One sample. Raises what `run_sample` raises, TccacheError for a label that is wrong."""
+        home = self._home(arm, run, variant)
+        home.mkdir(parents=True)
+        caches = self._home("cold", run, variant) if arm == "local" else None
+        self.outcome = run_sample(self._spec(arm, run, variant), home, caches=caches)
+        if "published" in self.outcome:
+            self.published[variant.label] = self.outcome["published"]
+        if arm != "cold":
+            shutil.rmtree(home, ignore_errors=True)
+        return _checked(arm, self.outcome)
+
+    def clear(self, run: int, variant: Variant) -> None:
+        """Drops what a cold sample has left for others."""
+        shutil.rmtree(self._home("cold", run, variant), ignore_errors=True)
+
+    def _home(self, arm: str, run: int, variant: Variant) -> Path:
+        return self.scratch / f"{arm}-{run}" / variant.label.replace("/", "_")
+
+    def _spec(self, arm: str, run: int, variant: Variant) -> SampleSpec:
+        return SampleSpec(
+            arm=arm,
+            target=self.target,
+            spawned=0.0,
+            reference=str(self.scratch / f"eager-{run}.pt"),
+            store=self.store,
+            trust=self.trust,
+            publish=arm == "cold" and variant.label not in self.published,
+            mega=str(self.scratch / f"{variant.label.replace('/', '_')}.mega"),
+            variant=asdict(variant),
+            options=asdict(self.options),
+            rounds=self.rounds,
+        )
+
+
+def _checked(arm: str, outcome: Mapping[str, Any]) -> Sample:
+    report = outcome["report"]
+    verdict = Verdict(report["verdict"])
+    if verdict not in EXPECTED[arm]:
+        raise TccacheError(
+            f"the {arm} arm turned out {verdict}, so its seconds would carry a wrong label:"
+            f" {outcome['summary']}"
+        )
+    return Sample(
+        arm=arm,
+        verdict=verdict,
+        first_call_s=outcome["first_call_s"],
+        startup_s=outcome["startup_s"],
+        stages=tuple((name, seconds) for name, seconds in outcome["stages"]),
+        compiled=outcome["compiled"],
+        native_builds=report["counts"]["native_builds"],
+        difference=outcome["difference"],
+        summary=outcome["summary"],
+        calls=tuple(CallTime(**call) for call in outcome["series"]),
+        round_length=outcome["round_length"],
+        peak_bytes=outcome["peak_bytes"],
+        device_peak_bytes=outcome["device_peak_bytes"],
+    )
