@@ -37,6 +37,13 @@ class Output:
         if text:
             _say(text)
 
+    def code(self, fields: dict[str, Any], text: str) -> None:
+        """Prints the result as JSON, or code: line ends and tabs stay, no other control does."""
+        if self.json:
+            self.result(fields, ())
+        else:
+            _say("\t".join(map(printable, text.rstrip("\n").split("\t"))))
+
     def warn(self, messages: Iterable[str]) -> None:
         """Says what the user should know though the verb succeeded."""
         for message in messages:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
 import cachesvc
+from tccache.contents import MOST, contents_lines
 from tccache.ls import listing_json
 from tccache.options import common, store_options
 from tccache.output import Output, counted, size
@@ -15,24 +17,55 @@ from tccache.output import Output, counted, size
 
 @click.command()
 @click.argument("bundle")
+@click.option("--graphs", is_flag=True, help="Also its graphs and kernels, read without running.")
+@click.option("--all", is_flag=True, help="With --graphs: cut no list short.")
+@click.option(
+    "--code",
+    metavar="KEY",
+    help="Print the code of the graph or kernel with this key or name, or the start of one. With"
+    " .FORM behind it another form: .fx of a graph, .ttir or .ptx of a Triton build.",
+)
 @store_options
 @common
-def show(out: Output, bundle: str, **options: Any) -> None:
+def show(out: Output, bundle: str, graphs: bool, code: str | None, **options: Any) -> None:
     """Show what the bundles hold that BUNDLE means.
 
     BUNDLE is a name, a model digest, or NAME/MODEL/ENVIRONMENT cut short anywhere, as ls shows it.
 
     \b
     Example:
-      tccache show llama-prod --store s3://ml-cache/prod --trust store
+      tccache show llama-prod --graphs --store s3://ml-cache/prod --trust store
     """
+    most = sys.maxsize if options.pop("all") else MOST
+    if code is not None:
+        _show_code(out, bundle, code, **options)
+        return
     found = cachesvc.show(bundle, **options)
     for detail in found:
         out.warn(detail.refused)
-    out.result(
-        {"bundles": [_json(detail) for detail in found]},
-        [line for detail in found for line in _lines(detail)],
-    )
+    with out.progress() as progress:
+        read = cachesvc.show_graphs(bundle, progress=progress, **options) if graphs else ()
+    contents = {_where(item): item for item in read}
+    fields: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for detail in found:
+        held = contents.get(_where(detail.listing))
+        fields.append({**_json(detail), **(held.to_json() if held else {})})
+        lines.extend(_lines(detail))
+        lines.extend(contents_lines(held, most) if held else ())
+    if graphs:
+        lines.append(f"`tccache show {bundle} --code KEY` prints the code of a graph or kernel")
+    out.result({"bundles": fields}, lines)
+
+
+def _show_code(out: Output, bundle: str, asked: str, **options: Any) -> None:
+    with out.progress() as progress:
+        code = cachesvc.show_code(bundle, asked, progress=progress, **options)
+    out.code({"bundles": [], "code": code.to_json()}, code.text)
+
+
+def _where(bundle: cachesvc.Contents | cachesvc.Listing) -> tuple[str, str, str]:
+    return bundle.name, bundle.model, bundle.environment
 
 
 def _json(detail: cachesvc.Detail) -> dict[str, Any]:
