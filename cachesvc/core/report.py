@@ -168,7 +168,7 @@ class CallReport:
             "verdict": self.verdict.value,
             "covered": self.covered,
             "checked": self.checked,
-            "counts": _counts_json(self.counts),
+            "counts": counts_json(self.counts),
         }
 
 
@@ -259,7 +259,7 @@ class Report:
             "tier": self.tier,
             "live": self.live,
             "late": self.late,
-            "counts": _counts_json(counts),
+            "counts": counts_json(counts),
             "transfer": _transfer_json(self.transfer),
             "stages": dict(self.stages),
             "first_call_s": self.first_call_s,
@@ -358,7 +358,8 @@ def _uncovered(calls: Iterable[CallReport]) -> Iterator[str]:
             )
 
 
-def _counts_json(counts: Counts) -> dict[str, Json]:
+def counts_json(counts: Counts) -> dict[str, Json]:
+    """All counts, and the native builds in all."""
     values: dict[str, Json] = {item.name: getattr(counts, item.name) for item in fields(counts)}
     return {**values, "unread": list(counts.unread), "native_builds": counts.native_builds}
 

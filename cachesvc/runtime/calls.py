@@ -72,9 +72,9 @@ def reaches_compiled(model: Any) -> bool:
 
 def _call(runner: Callable[[], Callable[..., Any]], item: Any) -> Call:
     if isinstance(item, Mapping):
-        return Call(_signature((), item), lambda: runner()(**item), ((), dict(item)))
+        return Call(signature((), item), lambda: runner()(**item), ((), dict(item)))
     if isinstance(item, list | tuple):
-        return Call(_signature(item, {}), lambda: runner()(*item), (tuple(item), {}))
+        return Call(signature(item, {}), lambda: runner()(*item), (tuple(item), {}))
     if callable(item) and not isinstance(item, torch.Tensor):
         return Call(f"call {getattr(item, '__qualname__', type(item).__name__)}", item)
     raise UsageError(
@@ -83,7 +83,7 @@ def _call(runner: Callable[[], Callable[..., Any]], item: Any) -> Call:
     )
 
 
-def _signature(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+def signature(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
     named = (f"{name}={_short(value)}" for name, value in kwargs.items())
     return f"({', '.join((*map(_short, args), *named))})"
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cachesvc.core.address import ANY_MODEL
+from cachesvc.core.components import Components
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
 from cachesvc.local.needs import load_parsers
@@ -76,6 +78,35 @@ def push_beside(
     # A fork while that thread imports would inherit a lock on the module, held for ever.
     load_parsers()
     return Beside(lambda: publish_goods(open_repository(store, trust), goal, facts, collect))
+
+
+def push_made(
+    goal: Target,
+    report: Report | None,
+    *,
+    calls: Iterable[str],
+    context: Components,
+    store: StoreLike | None,
+    trust: str | None,
+) -> Pushed:
+    """Publishes what this process has compiled or used until now, from any thread.
+
+    `calls` are covered beside those of the report; `context` is that of the thread that compiled.
+    Raises what `push` raises.
+    """
+    facts = _facts(goal, report, ())
+    facts = replace(facts, coverage=tuple(dict.fromkeys((*facts.coverage, *calls))))
+    environment, model = goal.environment.digest, goal.address.model
+    stock = replace(take_stock(environment), context=context)
+    if model == ANY_MODEL:  # what is found by a name alone are directories
+        stock = replace(stock, artifacts=())
+    suspects = report.suspects if report else frozenset()
+    return publish_goods(
+        open_repository(store, trust),
+        goal,
+        facts,
+        lambda: from_stock(stock, environment, model, suspects),
+    )
 
 
 def _collector(
