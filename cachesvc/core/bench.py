@@ -155,9 +155,10 @@ class Bench:
     interrupted: bool = False
 
     def throughput(self, arm: Arm) -> float | None:
-        """Items a second of the steady calls."""
+        """Items a second of the steady calls; None where calls differ, and in their items too."""
         steady = arm.steady_s
-        return None if steady is None else self.items / steady.median
+        alike = arm.samples[0].round_length == 1
+        return self.items / steady.median if steady and alike else None
 
     def to_json(self) -> dict[str, Json]:
         """The fields of `tccache.bench/1`; `arms`, `ratios` and `bundle` are those of the first

@@ -21,13 +21,14 @@ import torch
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.measure import CallTime
 from cachesvc.core.outputs import OutputRecord, Tolerance
+from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.runtime.calls import Call, example_calls, synchronize
 from cachesvc.runtime.incidents import IncidentMeter
 from cachesvc.runtime.leaves import Leaves, copied
 from cachesvc.runtime.outputs import compare_leaves, inputs_digest, record_of
 from cachesvc.runtime.series import series
 from cachesvc.runtime.weights import weights_digest
-from cachesvc.runtime.workloads import Workload, load_workload, told
+from cachesvc.runtime.workloads import Compile, Workload, load_workload, told
 
 # What changes less than this part of the tolerance from one seed to another is not random.
 _NOTICED = 0.01
@@ -168,10 +169,12 @@ def random_state() -> str:
     return digest.hexdigest()
 
 
-def load_seeded(target: str) -> Workload:
-    """The workload of a target, its weights drawn from seed 0."""
+def load_seeded(
+    target: str, options: WorkloadOptions = WorkloadOptions(), compile: Compile | None = None
+) -> Workload:
+    """The workload of a target, its weights drawn from seed 0; see `load_workload`."""
     seed(0)
-    return load_workload(target)
+    return load_workload(target, options, compile)
 
 
 def random_paths(

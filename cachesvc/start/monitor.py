@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cachesvc.core.compiles import Compile, Tally
 from cachesvc.core.daemon_pool import DaemonPool
 from cachesvc.core.digest import Json
-from cachesvc.core.errors import TccacheError, UsageError, unexpected
+from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.report import Counts, Publishing, Report
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
 from cachesvc.start.supplement import Destination, Supplement, goal_of
@@ -63,7 +63,8 @@ def monitor(
     With `publish` what was compiled or used is published beside the caller: when nothing was
     compiled for `settle` seconds, and at `stop` or the end of the process, which wait for it, 30 s
     at most. It goes under the model of the report, else under `model`, else under `label` alone;
-    store, trust, label and salt are as in `warm_start`. What is published for calls of `model` says
+    trust, label and salt are as in `warm_start`, and so is the store, but for the report's being
+    the default. What is published for calls of `model` says
     that it covers them. Nothing is published because of a compile that failed.
 
     Trouble is a note. Raises UsageError for arguments that cannot be meant. Where TCCACHE_DISABLE
@@ -73,9 +74,8 @@ def monitor(
         raise UsageError("settle is a number of seconds and keep a number of compiles: 0 or more")
     watching = Monitor(report, model, on_compile, keep)
     if publish and not is_disabled():
-        watching._publish(
-            lambda: Destination(goal_of(report, model, label, salt), report, store, trust), settle
-        )
+        goal = goal_of(report, model, label, salt)
+        watching._publish(Destination(goal, report, store, trust), settle)
     return watching.start()
 
 
@@ -106,18 +106,13 @@ class Monitor:
         if self._supplement is not None:
             self._supplement.renew()
 
-    def _publish(self, destination: Callable[[], Destination], settle_s: float) -> None:
-        """Publishes additions from now on. Raises UsageError; other trouble is a note."""
+    def _publish(self, destination: Destination, settle_s: float) -> None:
+        """Publishes additions from now on."""
         try:
-            found = destination()
-            found.check()
-            self._supplement = Supplement(found, settle_s, self._note)
-        except UsageError:
-            raise
+            destination.check()
+            self._supplement = Supplement(destination, settle_s, self._note)
         except TccacheError as error:
             self._note(f"nothing is published: {error}")
-        except Exception as error:  # serving must start, whatever this library gets wrong
-            self._note(f"nothing is published: {unexpected(error)}")
 
     def start(self) -> Monitor:
         """Watches, also once more after a stop; harmless if it does."""

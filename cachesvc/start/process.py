@@ -143,9 +143,11 @@ def fresh_environment(
     `caches` is the folder of the compiler's directories, where the process is to be told them.
     """
     kept = {name: value for name, value in os.environ.items() if _is_inherited(name)}
-    for name in ("home", "tmp"):
-        (home / name).mkdir(exist_ok=True)
-    kept |= {HOME: str(home / "home"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": _module_path()}
+    temporary = (caches or home) / "tmp"
+    for folder in (home / "home", temporary):
+        folder.mkdir(parents=True, exist_ok=True)
+    # Torch keeps its precompiled headers in TMPDIR: they belong to the compiler's directories.
+    kept |= {HOME: str(home / "home"), "TMPDIR": str(temporary), "PYTHONPATH": _module_path()}
     if salt is not None:
         kept[SALT] = salt
     if caches is not None:

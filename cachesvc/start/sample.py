@@ -111,9 +111,15 @@ def run(spec: SampleSpec) -> dict[str, Json]:
 
 def _workload(spec: SampleSpec) -> Workload:
     """The workload, compiled as the variant says; as it was written for the eager arm."""
+    from cachesvc.core.variant import Variant
+    from cachesvc.core.workload_options import WorkloadOptions
     from cachesvc.runtime.rounds import load_seeded
+    from cachesvc.runtime.variants import Compiler
 
-    return load_seeded(spec.target)
+    asked = {**spec.variant, "options": tuple(map(tuple, spec.variant.get("options", ())))}
+    options = WorkloadOptions(**{**spec.options, "shapes": tuple(spec.options.get("shapes", ()))})
+    compiler = Compiler(None if spec.arm == "eager" else Variant(**asked))
+    return compiler.applied(load_seeded(spec.target, options, compiler))
 
 
 def _outcome(

@@ -42,9 +42,14 @@ class Destination:
     store: StoreLike | None
     trust: str | None
 
+    @property
+    def place(self) -> StoreLike | None:
+        """The store that was given, else that of the start, else None: TCCACHE_STORE's."""
+        return self.report.store if self.store is None and self.report else self.store
+
     def check(self) -> None:
         """Raises TccacheError where no publication can come of it; makes no request."""
-        chosen_store(self.store, self.trust)
+        chosen_store(self.place, self.trust)
         if self.report is not None and self.report.made_apart:
             raise TccacheError("a call was only right outside the live directory")
 
@@ -111,7 +116,7 @@ class Supplement:
         to = self._destination
         calls, context = tuple(dict(self._calls)), self._context
         return push_made(
-            to.goal, to.report, calls=calls, context=context, store=to.store, trust=to.trust
+            to.goal, to.report, calls=calls, context=context, store=to.place, trust=to.trust
         )
 
     def _told(self, pushed: Pushed) -> str:

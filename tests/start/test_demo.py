@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from samples import Samples
 
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
 from cachesvc.core.measure import Measurement
 from cachesvc.core.report import Verdict
-from cachesvc.start import measure
+from cachesvc.start import sampler
 from cachesvc.start.inspect import show
 from cachesvc.start.measure import demo
 
@@ -118,16 +122,8 @@ def test_an_arm_that_is_not_what_it_says_is_an_error(
     monkeypatch: pytest.MonkeyPatch, arm: str
 ) -> None:
     """A warm arm that compiled, a cold one that did not: their seconds are never shown."""
-    verdicts = {**measure.EXPECTED, arm: Verdict.PARTIAL}
-
-    def sample(spec: Any, home: Path) -> dict[str, Any]:
-        counts = {"graph_misses": 0, "graph_bypasses": 0, "generated": 0, "native_builds": 0}
-        report = {"verdict": verdicts[spec.arm].value, "counts": counts}
-        seconds = {"first_call_s": 1.0, "startup_s": 2.0, "stages": [], "difference": 0.0}
-        return {"report": report, "summary": "what it was", "compiled": 0, **seconds}
-
-    monkeypatch.setattr(measure, "run_sample", sample)
-    with pytest.raises(TccacheError, match=f"the {arm} arm turned out partial.*what it was"):
+    monkeypatch.setattr(sampler, "run_sample", Samples(**{arm: "inert"}))
+    with pytest.raises(TccacheError, match=f"the {arm} arm turned out inert.*what it was"):
         demo("weather:small")
 
 

@@ -1,0 +1,63 @@
+"""Outcomes of samples made up for tests: what the process of a sample tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cachesvc.start.sample import SampleSpec
+
+VERDICTS = {"eager": "eager", "cold": "cold", "megacache": "partial"}
+SECONDS = {"eager": 1.0, "cold": 40.0, "warm": 4.0, "local": 5.0, "megacache": 20.0}
+
+
+def outcome(spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0) -> dict[str, Any]:
+    """What a sample of an arm tells, of seconds that are known."""
+    told = verdict or VERDICTS.get(spec.arm, "warm")
+    seconds = SECONDS[spec.arm]
+    found: dict[str, Any] = {
+        "workload": "weather",
+        "items": 8,
+        "unit": "rows",
+        "report": {"verdict": told, "counts": {"native_builds": 0}},
+        "summary": f"{told}: what it was",
+        "compiled": compiled,
+        "first_call_s": seconds,
+        "startup_s": seconds + 5,
+        "stages": [["import torch", 2.0], ["first call", seconds], ["second call", 0.5]],
+        "difference": 0.0,
+        "series": [
+            {"signature": "call", "seconds": s, "traced": 0, "compiled": 0, "reason": ""}
+            for s in (seconds, 0.5, 0.25, 0.25)
+        ],
+        "round_length": 1,
+        "peak_bytes": 1000,
+        "device_peak_bytes": None,
+    }
+    if spec.arm == "cold":
+        found["context"] = {"threads": "2"}
+    if spec.publish:
+        found["published"] = {"address": f"weather/{'0' * 64}/{'1' * 64}", "pack_bytes": 7}
+    return found
+
+
+class Samples:
+    """Takes the place of `run_sample`, and keeps what was asked for."""
+
+    def __init__(self, **verdicts: str) -> None:
+        self.asked: list[tuple[str, SampleSpec, Path, Path | None]] = []
+        self.verdicts = verdicts
+        self.raising: dict[tuple[str, int], BaseException] = {}
+
+    def __call__(self, spec: SampleSpec, home: Path, caches: Path | None = None) -> dict[str, Any]:
+        number = sum(arm == spec.arm for arm, *_ in self.asked)
+        self.asked.append((spec.arm, spec, home, caches))
+        assert home.is_dir()
+        if error := self.raising.get((spec.arm, number)):
+            raise error
+        return outcome(spec, verdict=self.verdicts.get(spec.arm))
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms in the order in which they were made."""
+        return [arm for arm, *_ in self.asked]
