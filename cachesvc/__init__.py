@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from cachesvc.core.workload_options import WorkloadOptions as WorkloadOptions
     from cachesvc.local.host import read_environment as read_environment
     from cachesvc.local.quarantine import SetAside as SetAside
+    from cachesvc.page.page import check_page as check_page
+    from cachesvc.page.page import write_page as write_page
     from cachesvc.runtime.workloads import Workload as Workload
     from cachesvc.start.baseline import gate as gate
     from cachesvc.start.baseline import read_baseline as read_baseline
@@ -122,6 +124,7 @@ _PLACES = {
     "core.workload_options": ("WorkloadOptions",),
     "local.host": ("read_environment",),
     "local.quarantine": ("SetAside",),
+    "page.page": ("check_page", "write_page"),
     "runtime.workloads": ("Workload",),
     "start.baseline": ("gate", "read_baseline"),
     "start.bench": ("bench",),
