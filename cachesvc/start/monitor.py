@@ -63,9 +63,9 @@ def monitor(
     With `publish` what was compiled or used is published beside the caller: when nothing was
     compiled for `settle` seconds, and at `stop` or the end of the process, which wait for it, 30 s
     at most. It goes under the model of the report, else under `model`, else under `label` alone;
-    trust, label and salt are as in `warm_start`, and so is the store, but for the report's being
-    the default. What is published for calls of `model` says
-    that it covers them. Nothing is published because of a compile that failed.
+    trust, label and salt are as in `warm_start`, and so is the store, unless the report has one.
+    What is published for calls of `model` says that it covers them. Nothing is published because of
+    a compile that failed.
 
     Trouble is a note. Raises UsageError for arguments that cannot be meant. Where TCCACHE_DISABLE
     is set, nothing is watched.

@@ -1,0 +1,380 @@
+"""The monitor: a service that meets shapes it was not started with, and what is told of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cachesvc
+from cachesvc.core.compiles import Compile
+from cachesvc.core.errors import UsageError
+from cachesvc.core.report import CallReport, Counts, Report
+from cachesvc.start.monitor import Monitor, monitor
+from cachesvc.start.settings import open_repository
+
+from .conftest import Starts
+
+pytestmark = pytest.mark.xdist_group("start")
+
+APP = """
+import threading
+
+import torch
+
+
+def serve(model, *shape):
+    with torch.no_grad():
+        return model(torch.ones(*shape))
+
+
+def beside(model, *shape):
+    thread = threading.Thread(target=serve, args=(model, *shape), name="beside")
+    thread.start()
+    thread.join()
+
+
+def broken(graph, _):
+    raise ZeroDivisionError("nothing to divide")
+"""
+
+TOOLS = """
+sys.path.insert(0, given["folder"])
+import app, signal
+from cachesvc.runtime.model import model_components
+
+def called(size=2):
+    # The functions of Python that a call of a known kind runs through.
+    names = []
+    def note(frame, event, _):
+        if event == "call":
+            names.append([os.path.basename(frame.f_code.co_filename), frame.f_code.co_name])
+    sys.setprofile(note)
+    try:
+        app.serve(model, size, 4)
+    finally:
+        sys.setprofile(None)
+    return names
+
+model = torch.compile(Plain(), dynamic=False)
+digest = model_components(model).digest
+"""
+
+SERVICE = (
+    TOOLS
+    + """
+early = cachesvc.monitor()
+report = start(model, [ones(2, 4)])
+result = {"early": early.to_json(), "watching": early.is_watching}
+early.stop()
+app.serve(model, 2, 4)
+result["path before"] = called()
+
+told, done = [], []
+def on_compile(compiled):
+    told.append([compiled.call, compiled.outcome])
+    if len(told) == 2:
+        raise KeyError("x")
+
+watching = cachesvc.monitor(
+    report, model=model, on_compile=on_compile, publish=True, store=given["store"], label="served",
+    settle=0,
+)
+result["path while watched"] = called()
+app.serve(model, 3, 4)
+assert watching.publishing.wait(120)
+result["published"] = watching.publishing.state()
+app.beside(model, 4, 4)
+for shape in (2, 3, 4):
+    app.serve(model, shape, 4)
+result["same digest"] = model_components(model).digest == digest
+with cachesvc.monitor() as second:
+    app.serve(model, 5, 4)
+result["second"] = second.to_json()
+
+# A fork while another thread holds what the monitor needs to take a compile.
+with watching._lock:
+    child = os.fork()
+if child == 0:
+    signal.alarm(100)
+    before = watching.number
+    app.serve(model, 7, 4)
+    watching.stop()
+    good = watching.number == before + 1 and told[-1] == ["(float32[7, 4])", "compiled"]
+    os._exit(0 if good else 1)
+result["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+try:
+    torch.compile(square, backend=app.broken)(ones(2, 2))
+except Exception as error:
+    result["raised"] = type(error).__name__
+watching.stop()
+result["stopped"] = watching.is_watching
+app.serve(model, 8, 4)
+result["text"] = str(watching)
+result["watched"] = watching.to_json()
+result["told"] = told
+watching.start()
+torch._dynamo.config.recompile_limit = 5
+app.serve(model, 9, 4)
+watching.stop()
+result["again"] = watching.compiles[-1].to_json()
+"""
+)
+
+NEXT = (
+    TOOLS
+    + """
+result = {"report": shown(start(model, calls=[[ones(n, 4)] for n in (2, 4, 5, 3)]))}
+app.serve(model, 3, 4)
+result["path"] = called(3)
+"""
+)
+
+LATE = (
+    TOOLS
+    + """
+report = start(model, [ones(2, 4)])
+with cachesvc.monitor(report) as watching:
+    app.serve(model, 3, 4)
+    app.serve(model, 3, 4)
+    path = called(3)
+result = [report.verdict, watching.to_json(), path]
+"""
+)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("service")
+    (made / "app.py").write_text(APP)
+    return made
+
+
+@pytest.fixture(scope="session")
+def service(starts: Starts, folder: Path) -> Any:
+    """What a service found that was started with one shape and met several others."""
+    return starts.run(
+        SERVICE, store=folder / "store", label="served", given={"folder": str(folder)}
+    )
+
+
+@pytest.fixture(scope="session")
+def following(starts: Starts, folder: Path, service: Any) -> Any:
+    """A start of the same model after that service, without a monitor."""
+    assert service
+    return starts.run(NEXT, store=folder / "store", label="served", given={"folder": str(folder)})
+
+
+@pytest.fixture(scope="session")
+def late(starts: Starts, folder: Path, service: Any) -> Any:
+    """A start with one shape that meets another which the bundle covers: its verdict, what a
+    monitor told, and the functions that such a call runs through."""
+    assert service
+    return starts.run(LATE, store=folder / "store", label="served", given={"folder": str(folder)})
+
+
+def test_calls_of_the_start_are_not_told(service: Any) -> None:
+    """A monitor may be there before it: the start has a report of its own."""
+    assert service["early"]["number"] == 0
+    assert service["watching"] is True
+
+
+def test_compiles_after_the_start(service: Any) -> None:
+    """Each with its call, its caller, the guard that failed, and that the start had no such
+    call."""
+    first, beside, *_ = service["watched"]["compiles"]
+    assert first["kind"] == "recompile"
+    assert first["outcome"] == "compiled"
+    assert first["call"] == "(float32[3, 4])"
+    assert first["caller"] == "app.py:9 in serve"
+    assert "expected 2, actual 3" in first["reason"]
+    assert first["covered"] is False
+    assert first["counts"]["graph_misses"] == 1
+    assert first["function"].startswith("tiny_models.py:")
+    assert (first["thread"], beside["thread"]) == ("MainThread", "beside")
+    assert beside["call"] == "(float32[4, 4])"
+
+
+def test_all_are_counted(service: Any) -> None:
+    """By outcome, in text and JSON; a compile that fails, too, and nothing after the stop."""
+    watched = service["watched"]
+    assert watched["outcomes"] == {"compiled": 3, "failed": 1}
+    assert watched["number"] == 4
+    assert watched["counts"]["graph_misses"] == 3
+    assert service["raised"] == "BackendCompilerFailed"
+    assert "nothing to divide" in watched["compiles"][-1]["failure"]
+    assert service["text"].startswith("4 compiles in ")
+    assert (
+        "(float32[4, 4]) at app.py:9 in serve, a call that the start was not given"
+        in (service["text"])
+    )
+    assert service["stopped"] is watched["watching"] is False
+
+
+def test_the_callback(service: Any) -> None:
+    """It is told of each, in order; what it raises is a note, and it is told of the next."""
+    shapes = [[f"(float32[{n}, 4])", "compiled"] for n in (3, 4, 5)]
+    assert service["told"][:3] == shapes
+    assert service["told"][3] == ["(float32[2, 2])", "failed"]
+    assert service["watched"]["notes"] == ["on_compile raised KeyError: 'x'"]
+
+
+def test_several_monitors(service: Any) -> None:
+    """Each counts by itself."""
+    assert service["second"]["number"] == 1
+    (told,) = service["second"]["compiles"]
+    assert told["call"] == "(float32[5, 4])"
+    assert told["covered"] is None  # nobody said what the start was given
+
+
+def test_a_fork(service: Any) -> None:
+    """It counts its own compiles and tells its own callback, whatever its parent held."""
+    assert service["child"] == 0
+
+
+def test_started_again(service: Any) -> None:
+    """It goes on counting; past the recompile limit a call is eager, and told so."""
+    assert service["again"]["call"] == "(float32[9, 4])"
+    assert service["again"]["outcome"] == "eager"
+    assert service["again"]["limit"] == 5
+
+
+def test_additions_are_published(service: Any, following: Any, folder: Path) -> None:
+    """Beside the service and at the stop: the next start finds every shape, and covers them."""
+    assert service["published"].startswith("segment ")
+    assert service["watched"]["published"].startswith("segment ")
+    assert following["report"]["verdict"] == "warm"
+    assert [call["covered"] for call in following["report"]["calls"]] == [True] * 4
+    (bundle,) = open_repository(folder / "store", None).bundles("served")
+    assert bundle.address.model != "any"
+
+
+def test_what_compiles_is_not_changed_by_a_monitor(service: Any, following: Any, late: Any) -> None:
+    """A call of a known kind runs through the same functions before a monitor and under it, and if
+    it was compiled under one or not; digest and keys are the same."""
+    assert service["path before"] == service["path while watched"]
+    assert late[2] == following["path"]
+    assert ["app.py", "serve"] in following["path"]
+    assert service["same digest"] is True
+
+
+def test_a_hit_is_told_as_one(late: Any) -> None:
+    """A call of another kind that the bundle covers is traced, and nothing is compiled."""
+    verdict, watched, _ = late
+    assert verdict == "warm"
+    assert watched["outcomes"] == {"hit": 1}
+    assert watched["counts"]["graph_hits"] == 1
+    assert watched["published"] is None
+
+
+MADE = Compile("recompile", "app.py:1 in f", call="(int)", counts=Counts(graph_misses=1))
+
+
+def report(*signatures: str) -> Report:
+    calls = tuple(CallReport(text, 1.0, Counts()) for text in signatures)
+    return Report("m", Counts, calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("signatures", "covered"),
+    [(("(int)",), True), (("(str)",), False), (("call train",), None), ((), None)],
+)
+def test_covered(signatures: tuple[str, ...], covered: bool | None) -> None:
+    """Whether the start was given such a call; not known where it was given callables alone."""
+    watching = Monitor(report(*signatures), None, None, 10)
+    watching._receive(MADE, False)
+    assert watching.compiles[0].covered is covered
+
+
+def test_the_last_are_kept() -> None:
+    """Memory is bounded, and all are counted and told of."""
+    watching = Monitor(None, None, None, 2)
+    for number in range(3):
+        watching._receive(replace(MADE, call=f"({number})"), False)
+    assert [made.call for made in watching.compiles] == ["(1)", "(2)"]
+    assert watching.number == watching.counts.graph_misses == 3
+    assert "the last 2:" in watching.summary()
+
+
+def test_a_callback_that_stops_the_monitor() -> None:
+    """It does not wait for itself."""
+    stopped = threading.Event()
+
+    def on_compile(_: Compile) -> None:
+        watching.stop()
+        stopped.set()
+
+    with monitor(on_compile=on_compile) as watching:
+        watching._receive(MADE, False)
+        assert stopped.wait(60)
+    assert not watching.is_watching
+
+
+def test_a_callback_that_hangs() -> None:
+    """A stop waits no longer than asked."""
+    go = threading.Event()
+    watching = monitor(on_compile=lambda _: go.wait(60))
+    watching._receive(MADE, False)
+    watching.stop(patience=0.01)
+    go.set()
+    assert watching.number == 1
+
+
+def test_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is watched and nothing published, and it says so."""
+    monkeypatch.setenv("TCCACHE_DISABLE", "1")
+    with cachesvc.monitor(publish=True, label="m") as watching:
+        assert not watching.is_watching
+    assert watching.publishing is None
+    assert watching.notes == ("TCCACHE_DISABLE is set: nothing was done",)
+    assert str(watching) == f"nothing was compiled\n  {watching.notes[0]}"
+
+
+def test_arguments_that_cannot_be_meant() -> None:
+    """They are the caller's mistake, and raise."""
+    with pytest.raises(UsageError, match="give the report, the model or a label"):
+        monitor(publish=True, store="/nowhere")
+    with pytest.raises(UsageError, match="no model was given"):
+        monitor(model=[])
+    with pytest.raises(UsageError, match="0 or more"):
+        monitor(settle=-1)
+
+
+def test_trouble_with_the_store_is_a_note() -> None:
+    """Serving goes on, and nothing is published."""
+    with monitor(publish=True, label="m", store="s3://bucket/prefix") as watching:
+        assert watching.is_watching
+    assert watching.publishing is None
+    assert "nothing is published: " in watching.notes[0]
+    with monitor(report("(int)"), publish=True, label="m") as watching:
+        pass
+    assert "no store was given" in watching.notes[0]
+
+
+def test_a_failed_publication_is_tried_again_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its trouble is a note, each kind once."""
+    from cachesvc.core.errors import StoreError
+    from cachesvc.start import supplement
+
+    tries: list[dict[str, Any]] = []
+
+    def push_made(*_: object, **given: Any) -> None:
+        tries.append(given)
+        raise StoreError("the store is away")
+
+    monkeypatch.setattr(supplement, "push_made", push_made)
+    watching = monitor(publish=True, label="m", store=tmp_path, settle=0)
+    watching._receive(MADE, True)
+    watching._receive(Compile("first compile", "f", failure="E", call="(bad)"), True)
+    assert watching.publishing is not None
+    assert watching.publishing.wait(60)
+    assert watching.publishing.state() == "failed: the store is away"
+    watching.stop()
+    assert [list(given["calls"]) for given in tries] == [["(int)"], ["(int)"]]
+    assert watching.notes == ("nothing was published: the store is away",)
