@@ -40,9 +40,9 @@ class Choice:
     """One thing whose code can be asked for.
 
     `key` means this and nothing else, `aliases` what else it is called. `forms` maps each form of
-    its code to an entry, the form to print unasked first. `source` is the unit that holds its
-    source, where that is another one. `kernel` is the name of a kernel that has no unit of its
-    own, only a place in a graph's module.
+    its code to an entry, the form to print unasked first. `source` is the key of what stands for
+    it: for a build its source, for a kernel without a unit of its own, named by `kernel`, the
+    graph in whose module it is.
     """
 
     key: str
@@ -86,7 +86,7 @@ def choose(among: Sequence[Choice], asked: str) -> tuple[Choice, str]:
     """
     start, form = asked, ""
     found = _meant(among, start, form)
-    if not found and "." in asked:
+    if not found and "." in asked[1:]:
         start, _, form = asked.rpartition(".")
         found = _meant(among, start, form)
     if not found:
@@ -143,11 +143,12 @@ def _of_kernel(kernel: Kernel, names: Iterable[str]) -> Choice:
 
 def _inlined(graph: Graph) -> Iterator[Choice]:
     """The kernels of a graph whose units the bundle does not hold: a mega-cache has only graphs."""
+    path = graph.entries[0]
     for use in graph.kernels:
         if not use.units:
-            forms = (("cpp" if use.name.startswith("cpp") else "py", graph.entries[0]),)
+            forms = (("cpp" if use.name.startswith("cpp") else "py", path),)
             key = f"{graph.key}:{use.name}"
-            yield Choice(key, use.name, (use.name,), forms, kernel=use.name)
+            yield Choice(key, use.name, (use.name,), forms, source=path, kernel=use.name)
 
 
 def _with_last_parts(keys: Iterable[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _KIND = re.compile(r"^# AOT ID: \['\d+_(forward|backward|inference)'\]", re.MULTILINE)
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\((.*)$", re.MULTILINE)
-_ORIGINAL = re.compile(r"Original ATen: \[([^\]\n]{0,10000})\]")
+_ORIGINAL = "Original ATen: ["
 _PATH = "# kernel path: "
 _CALL = re.compile(
     r"\b(?:extern_kernels|torch\.ops\.\w+|aten|inductor_ops)\.([A-Za-z_]\w*)(?:\.\w+)?\("
@@ -63,8 +63,8 @@ def _comment_above(module: str, begin: int, end: int) -> str:
 
 
 def _operators(comment: str) -> tuple[str, ...]:
-    found = _ORIGINAL.search(comment)
-    names = found[1].split(",") if found else []
+    listed, _, _ = comment.partition(_ORIGINAL)[2].partition("]")
+    names = listed.partition("\n")[0].split(",")
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 

@@ -21,7 +21,7 @@ from cachesvc.local.opened import Opened
 def contents(address: Address, units: Sequence[Unit], opened: Sequence[Opened]) -> Contents:
     """What the units of a bundle hold; `opened` are those of their entries that were read."""
     by_path = {item.entry.path: item for item in opened}
-    all_held = [held(unit, by_path) for unit in units]
+    all_held = [held(unit, by_path) for unit in sorted(units, key=lambda unit: unit.key)]
     kernels = [item for item in all_held if item.kind == "kernel"]
     graphs = tuple(_graphs(all_held, opened, Sources(kernels)))
     return Contents(

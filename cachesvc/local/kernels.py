@@ -89,8 +89,10 @@ def _stem(unit: Unit, opened: Mapping[str, Opened]) -> Held:
                 return Held(unit, "module", text=text)
             if found:
                 return Held(unit, "kernel", found[1], "Triton", text, forms=(("py", path),))
-        if path.endswith(".cpp") and (found := _CPP.search(text)):
-            return Held(unit, "kernel", found[1], "C++", text, forms=(("cpp", path),))
+        found = _CPP.search(text)
+        if path.endswith(".main.cpp") or (path.endswith(".cpp") and found):
+            name = found[1] if found else unit.key.rpartition("/")[2]
+            return Held(unit, "kernel", name, "C++", text, forms=(("cpp", path),))
     return Held(unit, "tuning" if all(path.endswith(_TUNING) for path in paths) else "other")
 
 
