@@ -91,9 +91,9 @@ def _checked(arm: str, outcome: Mapping[str, Any]) -> Sample:
     report = outcome["report"]
     verdict = Verdict(report["verdict"])
     if verdict not in EXPECTED[arm] or (arm == "local" and outcome["compiled"]):
+        said = "; ".join(line.strip() for line in outcome["summary"].splitlines())
         raise TccacheError(
-            f"the {arm} arm turned out {verdict}, so its seconds would carry a wrong label:"
-            f" {outcome['summary']}"
+            f"the {arm} arm turned out {verdict}, so its seconds would carry a wrong label: {said}"
         )
     return Sample(
         arm=arm,

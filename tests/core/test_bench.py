@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from benches import arm, bench
+from known_benches import arm, bench
 
 from cachesvc.core.bench import Failure, Trial
 from cachesvc.core.measure import Arm, CallTime

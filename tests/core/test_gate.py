@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from benches import bench
+from known_benches import bench
 
 from cachesvc.core.bench import Bench, Trial
 from cachesvc.core.components import Components

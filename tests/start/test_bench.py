@@ -222,10 +222,11 @@ from cachesvc import Workload
 class Block(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.inner = torch.nn.Linear(width, width)
+        self.up = torch.nn.Linear(width, 2 * width)
+        self.down = torch.nn.Linear(2 * width, width)
 
     def forward(self, x):
-        return x + self.inner(x).relu()
+        return x + self.down(self.up(x).relu())
 
 def small(size="tiny", shapes=(2,), compile=torch.compile):
     torch.manual_seed(0)
