@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from cachesvc.core.errors import UsageError
+from cachesvc.core.workload_options import WorkloadOptions
+from cachesvc.runtime.workloads.architectures import ARCHITECTURES
+from cachesvc.runtime.workloads.arguments import Compile as Compile
+from cachesvc.runtime.workloads.arguments import accepted
+from cachesvc.runtime.workloads.sizes import SIZES
 
-_DEMOS = {"gpt": "cachesvc.runtime.workloads.gpt"}
+_DEMO, _HF = "demo", "hf"
+_DEMOS = ("mlp", "gpt", "resnet")
+_NOTHING_ASKED = WorkloadOptions()
 Calls = Sequence[tuple[Any, ...] | list[Any] | Mapping[str, Any] | Callable[[], Any]]
 
 
@@ -27,12 +36,16 @@ class Workload:
     callable calls what is compiled by itself, and gives back what is to be compared. Calls are
     made in order, without gradients unless `training` is set. A training step that has done
     something for the first time may compile more the second time: give it twice.
+
+    The first call works on `items` of `unit` (images, tokens, ...): what a throughput counts.
     """
 
     name: str
     model: Any
     calls: Calls
     training: bool = False
+    items: int = 1
+    unit: str = "calls"
 
     def __post_init__(self) -> None:
         if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Sequence):
@@ -45,17 +58,33 @@ class Workload:
                 "arguments alone do not say which of several models is called: give callables"
                 " without arguments, such as calls=[lambda: encoder(batch)]"
             )
+        if isinstance(self.items, bool) or not isinstance(self.items, int) or self.items < 1:
+            raise UsageError(f"a call works on {self.items!r} items: write a number from 1 on")
+        if not isinstance(self.unit, str) or not self.unit.strip():
+            raise UsageError(f"{self.unit!r} is no unit of items: write a word, such as images")
 
 
-def load_workload(target: str) -> Workload:
-    """The workload that `demo:NAME` or `module:function` names.
+def load_workload(
+    target: str, options: WorkloadOptions = _NOTHING_ASKED, compile: Compile | None = None
+) -> Workload:
+    """The workload that `demo:NAME`, `hf:ARCH` or `module:function` names.
 
-    Raises UsageError if there is none of that name, or the function fails or gives something else.
+    The function is given what was asked for in `options`, and `compile` if it has a parameter of
+    that name: called with a module or a callable, it gives what is to be called in its place
+    (compiled, or the same for a run that compiles nothing). A workload that leaves compiling to
+    the caller needs none.
+
+    Raises UsageError if there is none of that name, if it does not take what was asked for, or if
+    the function fails or gives something else.
     """
-    module, function = check_target(target)
-    build = _demo(function) if module == "demo" else _users(module, function)
+    module, name = check_target(target)
+    shipped = module in (_DEMO, _HF)
+    if shipped and options.size not in (None, *SIZES):
+        raise UsageError(f"{target} has no size {options.size}: choose one of {', '.join(SIZES)}")
+    build = _shipped(module, name) if shipped else _users(module, name)
+    arguments = accepted(build, target, options, compile)
     try:
-        workload = build()
+        workload = build(**arguments)
     except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise UsageError(f"{target} failed: {told(error)}") from error
     if not isinstance(workload, Workload):
@@ -67,20 +96,26 @@ def check_target(target: str) -> tuple[str, str]:
     """The module and the function that a target names; UsageError if it cannot be one."""
     module, _, function = target.partition(":")
     if not (module and function):
-        raise UsageError(f"{target!r} is no target: write demo:NAME or module:function")
-    if module == "demo" and function not in _DEMOS:
-        raise UsageError(f"there is no workload {target}: choose one of {', '.join(_DEMOS)}")
+        raise UsageError(f"{target!r} is no target: write demo:NAME, hf:ARCH or module:function")
+    names = {_DEMO: _DEMOS, _HF: tuple(ARCHITECTURES)}.get(module)
+    if names is not None and function not in names:
+        raise UsageError(f"there is no workload {target}: choose one of {', '.join(names)}")
+    if module == _HF and importlib.util.find_spec("transformers") is None:
+        raise UsageError(
+            f"{target} needs transformers, which is not here: pip install transformers"
+        )
     return module, function
 
 
-def _demo(name: str) -> Callable[[], Any]:
-    build: Callable[[], Any] = importlib.import_module(_DEMOS[name]).workload
-    return build
+def _shipped(module: str, name: str) -> Callable[..., Any]:
+    file = _HF if module == _HF else name
+    build: Callable[..., Any] = importlib.import_module(f"{__name__}.{file}").workload
+    return functools.partial(build, name) if module == _HF else build
 
 
-def _users(module: str, function: str) -> Callable[[], Any]:
+def _users(module: str, function: str) -> Callable[..., Any]:
     try:
-        found: Callable[[], Any] = getattr(importlib.import_module(module), function)
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"cannot load {module}:{function}: {told(error)}") from error
     except (Exception, SystemExit) as error:  # as above

@@ -1,18 +1,36 @@
-"""demo:gpt: a small decoder-only transformer written with plain torch."""
+"""demo:gpt: a decoder-only transformer written with plain torch."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cachesvc.runtime.workloads import Workload
+from cachesvc.runtime.workloads.arguments import Compile
+from cachesvc.runtime.workloads.device import device
+from cachesvc.runtime.workloads.sizes import LARGE, SMALL, TINY, bundle_name
+from cachesvc.runtime.workloads.training import training_workload
 
-LAYERS = 12
-WIDTH = 256
-HEADS = 8
-TOKENS = 64
-VOCABULARY = 4096
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    layers: int
+    width: int
+    heads: int
+    tokens: int
+    vocabulary: int
+    dtype: torch.dtype
+
+
+_SIZES = {
+    TINY: _Size(2, 32, 2, 16, 128, torch.float32),
+    SMALL: _Size(12, 256, 8, 64, 4096, torch.float32),
+    LARGE: _Size(24, 2048, 16, 512, 32000, torch.bfloat16),
+}
 
 
 class Attention(nn.Module):
@@ -55,11 +73,11 @@ class Gpt(nn.Module):
 
     def __init__(
         self,
-        layers: int = LAYERS,
-        width: int = WIDTH,
-        heads: int = HEADS,
-        tokens: int = TOKENS,
-        vocabulary: int = VOCABULARY,
+        layers: int,
+        width: int,
+        heads: int,
+        tokens: int,
+        vocabulary: int,
     ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
@@ -76,10 +94,30 @@ class Gpt(nn.Module):
         return scores
 
 
-def workload() -> Workload:
-    """12 layers, width 256, one prompt of 64 tokens; on the GPU where there is one."""
+def workload(
+    size: str = SMALL,
+    shapes: Sequence[int] = (),
+    train: bool = False,
+    compile: Compile = torch.compile,
+) -> Workload:
+    """12 layers, width 256, one prompt of 64 tokens; on the GPU where there is one.
+
+    `shapes` are tokens of a prompt; in training, of each text, whose next tokens are learned.
+    """
     torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = Gpt().eval().to(device)
-    ids = torch.randint(0, VOCABULARY, (1, TOKENS), device=device)
-    return Workload("demo-gpt", model, ((ids,),))
+    chosen = _SIZES[size]
+    lengths = tuple(shapes) or (chosen.tokens,)
+    model = Gpt(
+        layers=chosen.layers,
+        width=chosen.width,
+        heads=chosen.heads,
+        tokens=max(chosen.tokens, *lengths),
+        vocabulary=chosen.vocabulary,
+    )
+    model = model.eval().to(device(), torch.float32 if train else chosen.dtype)
+    name = bundle_name("demo-gpt", size, train)
+    texts = [torch.randint(0, chosen.vocabulary, (1, n), device=device()) for n in lengths]
+    if train:
+        pairs = [(text, text.roll(-1, 1)) for text in texts]
+        return training_workload(name, model, pairs, compile, unit="tokens")
+    return Workload(name, model, [(text,) for text in texts], items=lengths[0], unit="tokens")
