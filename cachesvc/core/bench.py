@@ -51,12 +51,14 @@ class BreakEven:
 class Trial:
     """One variant of a bench: its arms, and the bundle that its cold arm published.
 
+    `notes` say what was chosen as regions.
     The eager arm is the same in all trials of a bench: nothing is compiled there.
     """
 
     variant: Variant
     arms: tuple[Arm, ...]
     bundle: Composition | None = None
+    notes: tuple[str, ...] = ()
 
     def arm(self, name: str) -> Arm | None:
         """An arm by its name; None if it was not measured."""
@@ -102,6 +104,7 @@ class Trial:
             "arms": {arm.name: self.arm_json(arm) for arm in self.arms},
             "ratios": ratios,
             "bundle": self.bundle.to_json() if self.bundle else None,
+            "notes": list(self.notes),
         }
 
     def arm_json(self, arm: Arm) -> dict[str, Json]:

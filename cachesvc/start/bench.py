@@ -113,6 +113,7 @@ class _Measuring:
     context: Components = Components()
     failures: list[Failure] = field(default_factory=list)
     _samples: dict[str, list[Sample]] = field(default_factory=dict)
+    _notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _remaining: Remaining = field(default_factory=Remaining)
 
     def all(self) -> bool:
@@ -155,14 +156,15 @@ class _Measuring:
             return
         self._remaining.done((variant.label, arm), time.monotonic() - started)
         self._samples.setdefault(variant.label, []).append(sample)
-        self._note(self.sampler.outcome)
+        self._note(variant, self.sampler.outcome)
         if arm == self.arms[-1]:
             self.sampler.clear(run, variant)
 
-    def _note(self, outcome: dict[str, Any]) -> None:
+    def _note(self, variant: Variant, outcome: dict[str, Any]) -> None:
         self.facts = self.facts or {name: outcome[name] for name in ("workload", "items", "unit")}
         if "context" in outcome:
             self.context = self.context or Components.of(outcome["context"])
+            self._notes[variant.label] = tuple(outcome["notes"])
 
     def _is_out(self, variant: Variant, arm: str) -> bool:
         """Whether it, or the cold arm that it starts from, has failed."""
@@ -174,7 +176,8 @@ class _Measuring:
         eager = [s for each in self._samples.values() for s in each if s.arm == EAGER]
         for variant in self.variants:
             own = [s for s in self._samples.get(variant.label, ()) if s.arm != EAGER]
-            yield Trial(variant, arms_of([*eager, *own]), self._composition(variant))
+            notes = self._notes.get(variant.label, ())
+            yield Trial(variant, arms_of([*eager, *own]), self._composition(variant), notes)
 
     def _composition(self, variant: Variant) -> Composition | None:
         published = self.sampler.published.get(variant.label)

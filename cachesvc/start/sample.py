@@ -84,7 +84,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     if spec.arm != "eager":
         stages.time("import compiler", lambda: [importlib.import_module(name) for name in COMPILER])
     rounds = importlib.import_module("cachesvc.runtime.rounds")
-    workload: Workload = stages.time("build model", lambda: _workload(spec))
+    workload, notes = stages.time("build model", lambda: _workload(spec))
     facts = _publication_facts(spec, workload) if spec.proving else {}
     eager = spec.arm == "eager"
     calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
@@ -100,6 +100,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
         outcome = _outcome(spec, workload, report, made, started)
         if spec.rounds:
             outcome |= _series(spec, report, made, calls, stages)
+    outcome["notes"] = list(notes)
     outcome["stages"] = [list(item) for item in stages.seconds]
     outcome |= {**facts, **_outputs(spec, made)}
     if spec.mega and spec.arm == "cold":
@@ -109,8 +110,9 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     return outcome
 
 
-def _workload(spec: SampleSpec) -> Workload:
-    """The workload, compiled as the variant says; as it was written for the eager arm."""
+def _workload(spec: SampleSpec) -> tuple[Workload, list[str]]:
+    """The workload, compiled as the variant says; as it was written for the eager arm. And what
+    was chosen for regions."""
     from cachesvc.core.variant import Variant
     from cachesvc.core.workload_options import WorkloadOptions
     from cachesvc.runtime.rounds import load_seeded
@@ -119,7 +121,8 @@ def _workload(spec: SampleSpec) -> Workload:
     asked = {**spec.variant, "options": tuple(map(tuple, spec.variant.get("options", ())))}
     options = WorkloadOptions(**{**spec.options, "shapes": tuple(spec.options.get("shapes", ()))})
     compiler = Compiler(None if spec.arm == "eager" else Variant(**asked))
-    return compiler.applied(load_seeded(spec.target, options, compiler))
+    workload = compiler.applied(load_seeded(spec.target, options, compiler))
+    return workload, list(map(str, compiler.regions))
 
 
 def _outcome(

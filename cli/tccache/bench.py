@@ -21,12 +21,12 @@ INTERRUPTED = 130
 ARMS = ("eager", "cold", "warm", "local", "megacache")
 
 
-class _List(click.ParamType):
+class _List(click.ParamType):  # type: ignore[type-arg] # generic from click 8.2 on alone
     """Values with commas between them, each read by another type."""
 
     name = "list"
 
-    def __init__(self, each: click.ParamType) -> None:
+    def __init__(self, each: click.ParamType[Any]) -> None:
         self._each = each
 
     def convert(
@@ -185,6 +185,7 @@ def _lines(done: cachesvc.Bench) -> Iterator[str]:
         yield ""
         bundle = f": a bundle of {size(trial.bundle.bytes)}" if trial.bundle else ""
         yield f"{trial.variant.label}{bundle}"
+        yield from (f"  {line}" for note in trial.notes for line in note.splitlines())
         yield from table(_HEADER, [_row(done, trial, arm) for arm in trial.arms])
         yield from _ratio_lines(trial)
     for failure in done.failures:

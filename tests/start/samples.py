@@ -36,6 +36,7 @@ def outcome(spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0) 
     }
     if spec.arm == "cold":
         found["context"] = {"threads": "2"}
+        found["notes"] = ["what was chosen"]
     if spec.publish:
         found["published"] = {"address": f"weather/{'0' * 64}/{'1' * 64}", "pack_bytes": 7}
     return found

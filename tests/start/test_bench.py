@@ -48,6 +48,7 @@ def test_arms_take_turns(samples: Samples) -> None:
     assert [(arm.name, len(arm.samples)) for arm in trial.arms] == [(arm, 2) for arm in ROUND]
     assert (found.workload, found.items, found.unit) == ("weather", 8, "rows")
     assert dict(found.context) == {"threads": "2"}
+    assert trial.notes == ("what was chosen",)
     assert not found.interrupted
     assert told[0] == "run 1 of 2: eager"
     assert all("; about " in step and step.endswith(" left") for step in told[1:])
