@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+
 from filelock import FileLock, Timeout
 
 from cachesvc.core.errors import BusyError, TccacheError
@@ -15,6 +17,18 @@ PATIENCE_S = 120.0
 def lock_of(places: Places) -> FileLock:
     """The lock, not taken yet. A second one in this process waits for the first, as elsewhere."""
     return FileLock(str(places.records / "lock"))
+
+
+def is_held(places: Places) -> bool:
+    """Whether some process holds the lock now; nothing is made, and nobody is kept waiting."""
+    try:
+        with open(places.records / "lock", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def take(lock: FileLock, places: Places, patience_s: float) -> None:

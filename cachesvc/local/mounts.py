@@ -18,8 +18,13 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 def network_file_system(path: Path) -> str | None:
     """The type of the network file system that a path lies on, links followed; None on others."""
-    kind = file_system(Path(os.path.realpath(path)), _mountinfo())
+    kind = file_system_of(path)
     return kind if kind and _NETWORK.fullmatch(kind) else None
+
+
+def file_system_of(path: Path) -> str | None:
+    """The type of the file system that a path lies on, links followed; None if it is not known."""
+    return file_system(Path(os.path.realpath(path)), _mountinfo())
 
 
 def is_noexec(path: Path) -> bool:

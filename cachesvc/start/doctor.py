@@ -1,0 +1,125 @@
+"""doctor: what keeps this machine, and a model, from compiling once and starting warm."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.digest import Json
+from cachesvc.core.finding import Diagnosis
+from cachesvc.runtime.trace import OTHERS, VARIABLE, read_trace
+from cachesvc.runtime.workloads import check_target
+from cachesvc.start.checkup import Checkup
+from cachesvc.start.diagnose import Examined, diagnose
+from cachesvc.start.process import fresh_environment, run_program, workplace
+from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.settings import directory
+
+EXAMINATION = "cachesvc.start.examination"
+STARTS = ("cold", "local")
+"""The two starts of a target: with empty directories, and with those that the first has filled."""
+
+_SHARED = "shared"
+
+
+def doctor(
+    target: str | None = None,
+    *,
+    trace: str | os.PathLike[str] | None = None,
+    progress: Progress = quiet,
+) -> Diagnosis:
+    """Examines this machine and, where one is named, a target (`module:function`, `demo:NAME`).
+
+    The machine is examined without importing torch: directories, compilers, variables that switch
+    caches off, what was set aside, caches of other compilers. A target is started twice, in fresh
+    processes with directories of their own, cold and on what the first start has left; graph
+    breaks, recompiles, bypasses and what was done again are told, each with the change that cures
+    it. `trace` is a directory to keep torch's structured trace in, which tlparse reads, in `cold`
+    and `local`.
+
+    Changes nothing of the user's. Raises UsageError if the target is none, TccacheError if a call
+    of it fails.
+    """
+    if target is not None:
+        check_target(target)
+    progress("look at this machine")
+    machine = Checkup()
+    machine.look()
+    if target is None or not machine.has_torch:
+        return Diagnosis(
+            target, tuple(machine.findings), {"machine": machine.facts}, tuple(machine.told)
+        )
+    return _with_target(machine, target, trace, progress)
+
+
+def _with_target(
+    machine: Checkup, target: str, trace: str | os.PathLike[str] | None, progress: Progress
+) -> Diagnosis:
+    with workplace("tccache-doctor-") as scratch:
+        kept = scratch / "traces" if trace is None else directory(trace)
+        starts = dict(_starts(target, scratch, kept, progress))
+    cold, local = starts["cold"], starts["local"]
+    facts: dict[str, Json] = {
+        "machine": machine.facts,
+        "starts": {name: _facts(item) for name, item in starts.items()},
+        "coverage": list(cold.report["coverage"]),
+        "recompile_limit": cold.recompile_limit,
+        "trace": None if trace is None else str(kept),
+    }
+    return Diagnosis(
+        target,
+        (*diagnose(cold, local, os.environ), *machine.findings),
+        facts,
+        tuple(_told(cold, local)),
+    )
+
+
+def _starts(
+    target: str, scratch: Path, kept: Path, progress: Progress
+) -> Iterator[tuple[str, Examined]]:
+    (scratch / _SHARED).mkdir()
+    for name in STARTS:
+        progress(f"{name} start of {target}")
+        yield name, _examined(target, name, scratch, kept / name)
+
+
+def _examined(target: str, name: str, scratch: Path, trace: Path) -> Examined:
+    """One start in a fresh process; both have the same directories, as on one machine."""
+    shared, own = scratch / _SHARED, scratch / name
+    own.mkdir()
+    trace.mkdir(parents=True, exist_ok=True)
+    earlier = frozenset(os.listdir(trace))
+    environ = {**fresh_environment(shared, caches=shared), VARIABLE: str(trace)}
+    outcome: dict[str, Any] = run_program(
+        EXAMINATION,
+        json.dumps({"target": target, "filled": name == "local"}),
+        own,
+        environ={key: value for key, value in environ.items() if key not in OTHERS},
+        cwd=own if target.startswith("demo:") else None,
+        failing=f"the {name} start of {target} failed",
+    )
+    return Examined(
+        outcome["report"],
+        read_trace(trace, besides=earlier),
+        tuple(outcome["switched_off"]),
+        outcome["recompile_limit"],
+    )
+
+
+def _facts(start: Examined) -> dict[str, Json]:
+    return {
+        "verdict": start.report["verdict"],
+        "first_call_s": start.report["first_call_s"],
+        "counts": dict(start.counts),
+    }
+
+
+def _told(cold: Examined, local: Examined) -> Iterator[str]:
+    graphs = "graph" if local.hits == 1 else "graphs"
+    yield f"{local.hits} {graphs} from cache at the second start, {local.compiled} compiled"
+    first, again = cold.report["first_call_s"], local.report["first_call_s"]
+    if first is not None and again is not None:
+        yield f"first call {again:.2f} s (cold was {first:.1f} s)"
