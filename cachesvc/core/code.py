@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cachesvc.core.errors import UsageError
@@ -74,6 +74,15 @@ def choices(contents: Contents) -> tuple[Choice, ...]:
     kernels = (_of_kernel(k, names.get(k.key, ())) for k in contents.kernels if k.forms)
     inlined = (choice for graph in contents.graphs for choice in _inlined(graph))
     return (*graphs, *kernels, *inlined)
+
+
+def merged(found: Iterable[Choice]) -> tuple[Choice, ...]:
+    """The choices of several bundles: one for each key, the first, called by the names of all."""
+    by_key: dict[str, Choice] = {}
+    for choice in found:
+        held = by_key.setdefault(choice.key, choice)
+        by_key[choice.key] = replace(held, aliases=(*held.aliases, *choice.aliases))
+    return tuple(by_key.values())
 
 
 def choose(among: Sequence[Choice], asked: str) -> tuple[Choice, str]:

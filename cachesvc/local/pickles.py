@@ -54,7 +54,9 @@ def scan(data: bytes) -> Scanned:
             texts[value] = None
         if isinstance(before, str) and value is not None:
             fields.setdefault(before, value)
-        before = value
+            before = None  # what comes next is a name again
+        else:
+            before = value
     return Scanned(tuple(texts), fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 
-from cachesvc.core.code import Choice, Code, choices, choose
+from cachesvc.core.code import Choice, Code, choices, choose, merged
 from cachesvc.core.errors import BundleNotFound
 from cachesvc.core.graph import Contents
 from cachesvc.core.manifest import Entry, Unit
@@ -117,13 +117,15 @@ def _code(
     repository: Repository, bundles: Sequence[Bundle], asked: str, progress: Progress
 ) -> Code:
     """Reads every bundle to know what there is, then the one entry that is meant."""
-    places: dict[Choice, Bundle] = {}
+    places: dict[str, Bundle] = {}
+    known: list[Choice] = []
     for bundle in bundles:
         for choice in choices(_contents(repository, bundle, progress)):
-            places.setdefault(choice, bundle)
-    choice, form = choose(tuple(places), asked)
+            known.append(choice)
+            places.setdefault(choice.key, bundle)
+    choice, form = choose(merged(known), asked)
     path = dict(choice.forms)[form]
-    segments = repository.read(places[choice]).segments
+    segments = repository.read(places[choice.key]).segments
     found = _bytes(
         repository, segments, _union(segments), lambda entry: entry.path == path, progress
     )

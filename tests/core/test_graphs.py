@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cachesvc.core.code import choices, choose
+from cachesvc.core.code import choices, choose, merged
 from cachesvc.core.errors import UsageError
 from cachesvc.core.graph import Contents, Graph, Kernel, KernelUse, Part, Unreadable
 
@@ -130,6 +130,16 @@ def test_every_name_of_a_kernel_counts() -> None:
     )
     contents = replace(CONTENTS, graphs=(replace(GRAPH, kernels=uses),))
     found = {choose(choices(contents), use.name)[0].key for use in uses}
+    assert found == {SOURCE}
+
+
+def test_one_kernel_in_two_bundles() -> None:
+    """The same file under other names in another bundle is one thing, called by all of them."""
+    use = KernelUse("cpp_fused_relu_9", units=(SOURCE,))
+    other = replace(CONTENTS, graphs=(replace(GRAPH, kernels=(use,)),))
+    both = merged((*AMONG, *choices(other)))
+    assert len(both) == len(AMONG)
+    found = {choose(both, name)[0].key for name in ("triton_relu_0", use.name, "cabs")}
     assert found == {SOURCE}
 
 

@@ -111,7 +111,8 @@ def artifact(kind: str, key: str, content: bytes) -> dict[str, bytes]:
 
 def test_a_graph() -> None:
     """Its pickle and its module say all that is known of it."""
-    (graph,) = read(FILES).graphs
+    other = {"inductor/aotautograd/aother/hash": pickle.dumps({"forward": "another graph"})}
+    (graph,) = read(FILES | other).graphs
     assert (graph.key, graph.entries, graph.bytes) == ("fgraph", (FX,), len(FILES[FX]))
     assert (graph.kind, graph.devices, graph.compile_s) == ("backward", ("cpu", "cuda"), 2.5)
     assert graph.inputs == ("float32[]", "int64[s77, 8]", "something else", "s77")
@@ -300,6 +301,12 @@ def test_instructions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scan(b"\x80\x04" + b"N" * 990 + b".").texts == ()
 
 
+def test_of_builds_only_the_beginning_is_kept() -> None:
+    """A bundle may hold thousands of builds: what names the source stands in their first lines."""
+    data = b"x" * 100_000
+    assert len(open_entry(entry("triton/K/k.ttir", data), data).text) == 4096
+
+
 def test_large_entries_are_named() -> None:
     """What is too large to read is said with its size."""
     item = unopened(Entry(FX, MAX_BYTES + 1, "0" * 64))
@@ -310,6 +317,8 @@ def test_large_entries_are_named() -> None:
 def test_every_protocol(protocol: int) -> None:
     """Texts, numbers and their repetitions are found however they were pickled."""
     value = [{"name": "text", "number": 300}, {"name": "number", "big": 1 << 70}, "é\ud800"]
+    again = [*value, {"text": 7}]
+    assert scan(pickle.dumps(again, protocol)).fields["text"] == 7
     scanned = scan(pickle.dumps(value, protocol))
     assert scanned.fields["name"] == "text"
     assert scanned.fields["number"] == 300
