@@ -188,9 +188,8 @@ class _Watched:
 
     def _begin(self) -> None:
         self._when, self._started = time.time(), time.perf_counter()
-        callers = Callers(
-            sys._getframe(1)
-        )  # a frame that kept itself would keep the call's tensors
+        # The caller's frame: this one would keep itself alive, and the tensors of the call.
+        callers = Callers(sys._getframe(1))
         if not callers.is_own:  # a call of a start is in that start's report
             self._callers = tuple((each, callers.of(each.models)) for each in self._listeners)
             self._meter = Meter(_triton())

@@ -130,6 +130,7 @@ def kept():
     del batch
     return reference
 
+torch._dynamo.config.run_gc_after_compile = False
 gc.collect()
 gc.disable()
 found["kept"] = kept()() is not None
