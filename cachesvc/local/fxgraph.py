@@ -1,8 +1,9 @@
 """One compiled FX graph, described from the pickle that Inductor's cache keeps of it.
 
-Read from torch 2.7 to 2.13: the pickle holds the generated module (`source_code`), the key of the
-module's file (`cache_key`), the graph as torch prints it, and the lines that its key was made of
-(`_fx_graph_cache_debug_lines`), among them the graph's operators and one line for each input.
+Read from what torch 2.11 and 2.13 write: the pickle holds the generated module (`source_code`), the
+key of the module's file (`cache_key`), the graph as torch prints it, and the lines that its key was
+made of (`_fx_graph_cache_debug_lines`), among them the graph's operators and one line for each
+input. Where another version lacks one of them, what it would say is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Facts:
     module: str
     """The generated code."""
     readable: str
-    """The graph as torch prints it, with all shapes."""
+    """The graph as torch prints it: with all shapes, or else as its key was made of it."""
     stem: str
     """The stem of the file with the generated code."""
     inputs: tuple[str, ...]
@@ -50,7 +51,7 @@ def facts(scanned: Scanned) -> Facts | None:
     definition = next(iter(scanned.lines("gm: ")), readable)
     return Facts(
         module=module,
-        readable=readable,
+        readable=readable or definition.partition("gm: ")[2],
         stem=scanned.text("cache_key"),
         inputs=tuple(map(_input, descriptions)),
         devices=tuple(sorted(set(_devices(descriptions, readable)))),

@@ -72,7 +72,7 @@ def open_entry(entry: Entry, data: bytes) -> Opened:
         return Opened(entry, issue=f"it is no pickle that can be read: {error!s:.200}")
     graph = facts(scanned)
     if graph is None and entry.path.startswith(_GRAPHS):
-        return Opened(entry, issue="it holds no generated code where torch 2.7 to 2.13 keep it")
+        return Opened(entry, issue="it holds no generated code: its form is unknown")
     names = frozenset(text for text in scanned.texts if len(text) <= _MAX_NAME and text.isalnum())
     return Opened(entry, graph=graph, names=names, content=digest_bytes(pickled))
 

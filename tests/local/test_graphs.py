@@ -215,6 +215,13 @@ def test_code() -> None:
     assert text == "x" * 10_000 + "\N{REPLACEMENT CHARACTER}"
 
 
+def test_code_without_shapes() -> None:
+    """Where torch did not keep the graph with its shapes, the one that its key has is shown."""
+    data = pickle.dumps({**GRAPH, "inductor_post_grad_graph_str": ""}, 4)
+    text = code_in(entry(FX, data), data, "fx", None)
+    assert text.startswith("<lambda>()\n\n    a = torch.ops.aten.mm.default(x, y)")
+
+
 class Bomb:
     """Pickled, it runs a command as soon as it is unpickled."""
 
