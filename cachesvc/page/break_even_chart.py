@@ -123,6 +123,7 @@ def _paint(axes: Axes, panel: _Panel, end: int, *, logarithmic: bool) -> None:
     if logarithmic:
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.minorticks_off()
     else:
         axes.set_xlim(0, end)
         axes.set_ylim(bottom=0)

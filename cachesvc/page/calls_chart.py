@@ -130,6 +130,7 @@ def _axes(axes: Axes, values: list[float]) -> None:
     wide = min(values) > 0 and max(values) > _WIDE * min(values)
     if wide:
         axes.set_yscale("log")
+        axes.minorticks_off()
     else:
         axes.set_ylim(0, max(values) * 1.15 or 1)
     axes.set_ylabel("seconds of the call (log scale)" if wide else "seconds of the call")

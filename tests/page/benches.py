@@ -167,10 +167,9 @@ BENCHES: dict[str, Callable[[], Bench]] = {
     "variants": make_variants,
     "nothing": lambda: make_bench(Trial(Variant(), ())),
     "no trial": lambda: make_bench(trials=()),
-    "one sample": lambda: make_bench(make_trial(runs=1), runs=1),
+    "one sample, no bundle": lambda: make_bench(replace(make_trial(runs=1), bundle=None), runs=1),
     "no steady calls": lambda: make_bench(make_trial(calls=2)),
     "no calls": lambda: make_bench(make_trial(calls=0)),
-    "no bundle": lambda: make_bench(replace(make_trial(), bundle=None)),
     "only eager": lambda: make_bench(Trial(Variant(), (make_arm("eager"),))),
     "only cold": lambda: make_bench(Trial(Variant(), (make_arm("cold"),))),
 }
