@@ -62,14 +62,14 @@ _BYPASSES = (
         ".CustomGraphPass",
     ),
     (
-        r"higher.order operator|HigherOrderOperator|cond|while_loop|map_impl",
+        r"higher.order operator|HigherOrderOperator|\bcond\b|while_loop|map_impl",
         "compile that part by itself, so that the rest of the model is cached",
     ),
+    (r"mkldnn", "give the weights in torch's own layout, not as mkldnn tensors"),
     (
         r"pickle|serializ|Reduce unsupported|torchbind",
         "keep such an object out of the graph: pass its tensors to the model instead",
     ),
-    (r"mkldnn", "give the weights in torch's own layout, not as mkldnn tensors"),
     (r"context_fn", "give the function of the checkpoint policy a `cache_hash` attribute"),
     (
         r"Unsupported call_(function|method) target",

@@ -34,7 +34,7 @@ def healthy() -> Workload:
 class Printing(Linear):
     def forward(self, x: Tensor) -> Tensor:
         out = super().forward(x)
-        print("half-way")
+        print("half-way")  # noqa: T201 - the disease
         return super().forward(out)
 
 
