@@ -61,6 +61,13 @@ def test_every_source_file_is_in_the_wheel(installed: Path, package: str) -> Non
     }
 
 
+def test_the_templates_of_a_page_are_in_the_wheel(installed: Path) -> None:
+    """They are read beside the sources, and are no Python."""
+    folder = Path("page", "templates")
+    expected = {path.name for path in (SOURCES["cachesvc"] / folder).iterdir()}
+    assert expected == {path.name for path in (installed / "cachesvc" / folder).iterdir()}
+
+
 @pytest.mark.parametrize("package", SOURCES)
 def test_type_checkers_may_use_our_annotations(installed: Path, package: str) -> None:
     """PEP 561: without the marker file a user's mypy ignores every annotation."""

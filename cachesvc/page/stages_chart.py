@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _TITLE = "Where the seconds of a start go"
 _BEFORE = ("interpreter", "import torch", "import compiler", "build model")
-_LAST = "first call"
 _LATER = ("second call", "steady")
 
 Segments = tuple[tuple[str, float], ...]
