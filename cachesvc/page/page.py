@@ -37,6 +37,7 @@ class _Part:
 
     label: str
     sentences: tuple[str, ...]
+    notes: tuple[str, ...]
     arms: Table | None
     charts: tuple[Chart, ...]
     missing: tuple[NoChart, ...]
@@ -105,6 +106,7 @@ def _part(bench: Bench, trial: Trial, number: int) -> _Part:
     return _Part(
         label=trial.variant.label,
         sentences=sentences(bench, trial),
+        notes=trial.notes,
         arms=arms_table(bench, trial),
         charts=tuple(chart for chart in charts if isinstance(chart, Chart)),
         missing=tuple(chart for chart in charts if isinstance(chart, NoChart)),

@@ -137,6 +137,16 @@ def test_the_headline() -> None:
     assert "tccache bench demo:gpt --size small --runs 3 --html page.html" in made.words("code")
 
 
+def test_what_explains_the_figures() -> None:
+    """What was chosen as regions stands with the variant, the context with the environment."""
+    regions = "2 blocks of 1 kind: GPTBlock x 2"
+    trial = replace(small_bench().trials[0], notes=(regions,))
+    made = Page(page_text(make_bench(trial, context=Components.of({"threads": "7"}))))
+    assert regions in made.words("li")
+    facts = dict(zip(made.words("dt"), made.words("dd"), strict=True))
+    assert facts["threads"] == "7"
+
+
 def test_what_is_missing_stands_at_the_top() -> None:
     """An interrupted bench, and arms that gave no figure, are said before any figure is."""
     made = page("variants")
@@ -165,13 +175,14 @@ def test_hostile_names_stay_words() -> None:
     assert trial.bundle is not None
     bundle = replace(trial.bundle, address=HOSTILE, sections={HOSTILE: (1, 1, 1)})
     bench = make_bench(
-        replace(trial, arms=arms, bundle=bundle),
+        replace(trial, arms=arms, bundle=bundle, notes=(HOSTILE,)),
         target=HOSTILE,
         workload=HOSTILE,
         store=HOSTILE,
         command=HOSTILE,
         unit=HOSTILE,
         environment=Components.of({HOSTILE: HOSTILE, "torch": HOSTILE}),
+        context=Components.of({HOSTILE: HOSTILE}),
         failures=(Failure(HOSTILE, HOSTILE, HOSTILE),),
     )
     made = Page(page_text(bench))
