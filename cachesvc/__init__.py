@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from cachesvc.core.measure import Measurement as Measurement
     from cachesvc.core.measure import Sample as Sample
     from cachesvc.core.measure import Spread as Spread
+    from cachesvc.core.regions import Region as Region
+    from cachesvc.core.regions import Regions as Regions
     from cachesvc.core.report import CallReport as CallReport
     from cachesvc.core.report import Counts as Counts
     from cachesvc.core.report import Report as Report
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from cachesvc.local.quarantine import SetAside as SetAside
     from cachesvc.page.page import check_page as check_page
     from cachesvc.page.page import write_page as write_page
+    from cachesvc.runtime.regions import compile_regions as compile_regions
     from cachesvc.runtime.workloads import Workload as Workload
     from cachesvc.start.baseline import gate as gate
     from cachesvc.start.baseline import read_baseline as read_baseline
@@ -119,12 +122,14 @@ _PLACES = {
     "core.finding": ("Diagnosis", "Finding"),
     "core.measure": ("Arm", "CallTime", "Measurement", "Sample", "Spread"),
     "core.incident": ("Incident",),
+    "core.regions": ("Region", "Regions"),
     "core.report": ("CallReport", "Counts", "Report", "Transfer", "Verdict"),
     "core.variant": ("MODES", "Variant"),
     "core.workload_options": ("WorkloadOptions",),
     "local.host": ("read_environment",),
     "local.quarantine": ("SetAside",),
     "page.page": ("check_page", "write_page"),
+    "runtime.regions": ("compile_regions",),
     "runtime.workloads": ("Workload",),
     "start.baseline": ("gate", "read_baseline"),
     "start.bench": ("bench",),

@@ -45,6 +45,13 @@ def is_compiled_itself(model: Any) -> bool:
     return original(model) is not model or _compiled(model) is not model
 
 
+def region_of(model: Any) -> tuple[str, str, dict[str, Any]] | None:
+    """Name, structure and options of the kind that a block was compiled with; None for others."""
+    call = _field(model, "_compiled_call_impl")
+    found = getattr(getattr(call, "_torchdynamo_orig_callable", call), "region", None)
+    return found if isinstance(found, tuple) else None
+
+
 def _compiled(model: Any) -> Any:
     """What `torch.compile` has put in the place of a model's call; `model` if nothing."""
     call = _field(model, "_compiled_call_impl")
@@ -64,8 +71,15 @@ def compile_options(model: Any) -> dict[str, Json]:
 
     A model that is not compiled yet is described as `torch.compile(model)` will make it, so that
     a start before and after that call find the same bundle. Where this torch does not show the
-    backend, it counts as the default.
+    backend, it counts as the default. `region` names the kind that a block was compiled with.
     """
+    region = region_of(model)
+    if region is not None:
+        return {**_options(model), "region": region[0]}
+    return _options(model)
+
+
+def _options(model: Any) -> dict[str, Json]:
     backend = _backend(_compiled(model))
     if backend is None:
         return DEFAULT

@@ -16,7 +16,7 @@ from cachesvc.runtime.reach import Reach
 from cachesvc.runtime.tensors import describe_tensor
 
 # What every module has of its own; all of it is described elsewhere or holds no state of a model.
-_OWN = frozenset(
+OWN = frozenset(
     {*torch.nn.Module.__annotations__, *torch.nn.Module().__dict__, "_is_torch_compile"}
 )
 Parts = Iterator[tuple[str, Json]]
@@ -50,9 +50,13 @@ class Structure:
         yield from self._described()
         yield from _named("forward", fold(self._forwards))
         yield from _named("hooks", fold(self._hooks))
+        yield from _named("compile", fold(dict(self._compiled())))
+
+    def _compiled(self) -> Iterator[tuple[str, Facts]]:
+        """The parts that are compiled by themselves."""
         for path, module in self._modules.items():
             if path != self._place and is_compiled_itself(module):
-                yield f"compile {path}", dict(compile_options(module))
+                yield path, compile_options(module)
 
     def _follow(self, path: str, module: torch.nn.Module) -> None:
         reach, describer, at = self._reach, self._reach.describer, path or "."
@@ -65,7 +69,7 @@ class Structure:
                 reach.follow_class(type(tensor))
 
         def attributes() -> None:
-            self._attributes[path] = dict(describer.attributes(module, path or ".", but=_OWN))
+            self._attributes[path] = dict(describer.attributes(module, path or ".", but=OWN))
 
         def forward() -> None:
             if called[0] is not None:
