@@ -87,6 +87,8 @@ class Compile:
             yield f"; {self.counts.native_builds} native builds"
         if self.counts.autotunings:
             yield f"; {self.counts.autotunings} autotunings"
+        if self.counts.graph_bypasses:
+            yield "; no cache keeps it: each start compiles it"
         if self.reason:
             yield f"; {self.reason}"
         if self.entries and self.limit:

@@ -45,6 +45,7 @@ _KINDS = {
 _SOFT = ("Unsupported", "UserError")
 _PASSED_OVER = "SkipFrame"
 _LIMIT = "recompile_limit"
+_TORCHS_OWN = str(Path(torch.__file__).parent / "_dynamo" / "external_utils.py")
 _MOST_REMEMBERED = 512
 
 
@@ -251,7 +252,7 @@ def _named(watched: _Watched, args: Any, kwargs: Any, broken: str) -> Compile | 
     compile_id = str(kwargs.get("compile_id", ""))
     if _PASSED_OVER in watched.raised.kinds or _has_no_code(watched):
         return None
-    function = place_of(code)
+    function = _function(code, args)
     _remember(_ears.functions, compile_id, function)
     key = (code.co_filename, function.rpartition(" in ")[2])
     resumed = _ears.breaks.get(key, "")
@@ -268,6 +269,15 @@ def _named(watched: _Watched, args: Any, kwargs: Any, broken: str) -> Compile | 
         entries=_entries(args),
         limit=getattr(sys.modules.get("torch._dynamo.config"), _LIMIT, None),
     )
+
+
+def _function(code: CodeType, args: Any) -> str:
+    """The place of the code; where torch has put a function of its own around a module of its own,
+    also the module's class."""
+    called = args[2].get("fn") if len(args) > 2 else None
+    owner = getattr(called, "__self__", called)
+    named = isinstance(owner, torch.nn.Module) and code.co_filename == _TORCHS_OWN
+    return f"{place_of(code)} ({type(owner).__name__})" if named else place_of(code)
 
 
 def _has_no_code(watched: _Watched) -> bool:

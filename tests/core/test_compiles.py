@@ -58,6 +58,8 @@ def test_a_compile_in_one_line() -> None:
     uncovered = replace(MADE, covered=False, failure="E: no", counts=Counts(autotunings=3))
     assert ", a call that the start was not given; 3 autotunings; " in str(uncovered)
     assert str(uncovered).endswith("; E: no")
+    bypassed = replace(MADE, counts=Counts(graph_bypasses=1, generated=1))
+    assert "; no cache keeps it: each start compiles it; tensor 'x'" in str(bypassed)
     assert str(Compile("backward", "graph 0/0")) == "traced in 0.00 s: backward of graph 0/0"
 
 

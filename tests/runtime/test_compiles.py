@@ -120,6 +120,9 @@ whole = torch.compile(app.whole, backend=BACKEND, fullgraph=True)
 during("whole", lambda: app.serve(whole, ones(3)))
 during("broken", lambda: app.serve(torch.compile(app.step, backend=app.broken), ones(3)))
 
+linear = torch.compile(torch.nn.Linear(4, 4), backend=BACKEND)
+during("torch's own", lambda: app.serve(linear, ones(2, 4)))
+
 own = torch.compile(lambda x: x + 2, backend=BACKEND)
 during("own", lambda: timed(example_calls(own, [ones(3)], None)[0]))
 
@@ -267,6 +270,13 @@ def test_compiles_that_fail(found: Any) -> None:
     assert found["broken"]["error"] == "BackendCompilerFailed"
 
 
+def test_a_module_of_torchs_own(found: Any) -> None:
+    """Its class is told: the code that is compiled is torch's."""
+    (told,) = found["torch's own"]["told"]
+    assert told["function"].startswith("external_utils.py:")
+    assert told["function"].endswith(" (Linear)")
+
+
 def test_calls_of_a_start_are_its_own(found: Any) -> None:
     """They are in its report."""
     assert found["own"] == {"told": [], "asked": [], "error": None}
@@ -387,3 +397,25 @@ def test_a_torch_without_records(told: list[Compile], monkeypatch: pytest.Monkey
     assert module._compile(test_a_first_compile.__code__, compile_id="0/1", skip=0) is sys
     (made,) = told
     assert (made.kind, made.reason, made.entries) == ("first compile", "", None)
+
+
+TUNED = """
+from cachesvc.runtime import compiles
+
+told = []
+compiles.listen(compiles.Listener(lambda compiled, _: told.append(compiled), told.append))
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval()
+with torch.no_grad():
+    torch.compile(model, mode="max-autotune", dynamic=False)(ones(64, 64))
+(made,) = told
+result = [made.to_json(), str(made)]
+"""
+
+
+@pytest.mark.slow
+def test_autotuning_in_a_compile(fresh: FreshProcesses) -> None:
+    """It belongs to the compile that it is a part of; that no cache keeps such a graph is told."""
+    made, text = fresh.run(TUNED, env={"TORCHINDUCTOR_FREEZING": "1"}, own=True)
+    assert made["kind"] == "first compile"
+    assert made["counts"]["autotunings"] == 1
+    assert "1 autotunings; no cache keeps it" in text
