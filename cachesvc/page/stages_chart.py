@@ -93,7 +93,9 @@ def _key(figure: Figure, parts: Iterable[Segments]) -> None:
 
 
 def _names(parts: Iterable[Segments]) -> list[str]:
-    return list(dict.fromkeys(stage for segments in parts for stage, _ in segments))
+    """All stages in their order: that of the arm that has most of them."""
+    longest_first = sorted(parts, key=len, reverse=True)
+    return list(dict.fromkeys(stage for segments in longest_first for stage, _ in segments))
 
 
 def _description(arms: Iterable[Arm], parts: dict[str, Segments]) -> str:
