@@ -118,32 +118,40 @@ class Monitor:
         """Watches, also once more after a stop; harmless if it does."""
         if is_disabled():
             self._note(DISABLED)
-        elif self._listener is None:
-            from cachesvc.runtime.backend import original
-            from cachesvc.runtime.compiles import Listener, listen
+            return self
+        from cachesvc.runtime.backend import original
+        from cachesvc.runtime.compiles import Listener, listen
 
-            models = (each for model in self._models for each in (model, original(model)))
-            self._listener = Listener(self._receive, self._note, frozenset(map(id, models)))
+        models = (each for model in self._models for each in (model, original(model)))
+        listener = Listener(self._receive, self._note, frozenset(map(id, models)))
+        if self._exchange(None, listener):
             if self._supplement is not None:
                 self._supplement.renew()
-            listen(self._listener)
+            listen(listener)
             atexit.register(self.stop)
         return self
 
     def stop(self, patience: float = PATIENCE_S) -> None:
         """Watches no more. Waits until `on_compile` was told of all, and what was compiled is
         published, each at most `patience` seconds; not for itself if `on_compile` calls it."""
-        if self._listener is None:
+        listener = self._listener
+        if listener is None or not self._exchange(listener, None):
             return
         from cachesvc.runtime.compiles import unlisten
 
-        unlisten(self._listener)
-        self._listener = None
+        unlisten(listener)
         atexit.unregister(self.stop)
         if self._last is not None and threading.get_ident() != self._teller:
             wait([self._last], patience)
         if self._supplement is not None and not self._supplement.finish(patience):
             self._note("the publication was not finished: what was added may not be in the store")
+
+    def _exchange(self, old: Listener | None, new: Listener | None) -> bool:
+        """Whether this thread is the one that starts or stops it."""
+        with self._lock:
+            is_first = self._listener is old
+            self._listener = new if is_first else self._listener
+            return is_first
 
     def __enter__(self) -> Monitor:
         return self.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -300,6 +302,26 @@ def test_the_last_are_kept() -> None:
     assert "the last 2:" in watching.summary()
 
 
+def test_many_threads() -> None:
+    """None of their compiles is lost, and a monitor that they all stop and start is left whole."""
+    told: list[str] = []
+    watching = monitor(on_compile=lambda compiled: told.append(compiled.call))
+
+    def work() -> None:
+        for _ in range(50):
+            watching._receive(MADE, False)
+            watching.start()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    watching.stop()
+    assert len(told) == watching.number == 400
+    assert not watching.is_watching
+
+
 def test_a_callback_that_stops_the_monitor() -> None:
     """It does not wait for itself."""
     stopped = threading.Event()
@@ -378,3 +400,64 @@ def test_a_failed_publication_is_tried_again_at_the_end(
     watching.stop()
     assert [list(given["calls"]) for given in tries] == [["(int)"], ["(int)"]]
     assert watching.notes == ("nothing was published: the store is away",)
+
+
+ENDING = """
+model = torch.compile(Plain(), dynamic=False)
+cachesvc.monitor(model=model, publish=True, store=given["store"], settle=3600)
+with torch.no_grad():
+    model(ones(2, 4))
+"""
+
+
+@pytest.mark.slow
+def test_the_end_of_a_process_publishes(starts: Starts, tmp_path: Path) -> None:
+    """What had not settled yet, of a process without a start; the next start is warm."""
+    starts.run(ENDING, store=tmp_path, own=True)
+    (bundle,) = open_repository(tmp_path, None).bundles()
+    assert bundle.address.name == "Plain"
+    found = starts.run(
+        "result = shown(start(torch.compile(Plain(), dynamic=False), [ones(2, 4)]))",
+        store=tmp_path,
+    )
+    assert found["verdict"] == "warm"
+    assert found["calls"][0]["covered"] is True
+
+
+BY_NAME = """
+with cachesvc.monitor(publish=True, label="named", store=given["store"], settle=3600) as watching:
+    with torch.no_grad():
+        torch.compile(Plain())(ones())
+result = watching.to_json()
+"""
+
+
+@pytest.mark.slow
+def test_publication_under_a_name_alone(starts: Starts, tmp_path: Path) -> None:
+    """Directories, as `tccache run` publishes them: any model of the name finds them."""
+    watched = starts.run(BY_NAME, store=tmp_path)
+    assert watched["published"].startswith("segment ")
+    (bundle,) = open_repository(tmp_path, None).bundles("named")
+    assert bundle.address.model == "any"
+    found = starts.run(
+        "result = shown(start(torch.compile(Plain()), [ones()]))", store=tmp_path, label="named"
+    )
+    assert (found["verdict"], found["tier"]) == ("warm", "directories")
+
+
+@pytest.mark.slow
+def test_a_monitor_does_not_import_the_compiler(tmp_path: Path) -> None:
+    """It waits until the program does."""
+    code = (
+        "import sys, torch, cachesvc\n"
+        "cachesvc.monitor().stop()\n"
+        "print([name in sys.modules for name in ('torch._dynamo', 'torch._inductor')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[False, False]\n"
