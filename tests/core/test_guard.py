@@ -8,7 +8,7 @@ from cachesvc.core.guard import read_guard
 
 BESIDE = "                     # return x * n  # mp/app.py:19 in f\nUser stack trace:\n  File ..."
 MODULE = (
-    "1/0: self.step == 0                # self.step += 1  # app.py:25 in forward (HINT: torch.compile"
+    "1/0: self.step == 0               # app.py:25 in forward (HINT: torch.compile"
     " considers integer attributes of the nn.Module to be static.)\nUser stack trace:\n  File ..."
 )
 
