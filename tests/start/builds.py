@@ -18,10 +18,9 @@ from cachesvc.start.program import Ended
 TARGETS = Path(__file__).parent / "targets"
 
 SAMPLE = """
-import os, sys
+import importlib, os, sys
 sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
-from cachesvc.start.sample import main
-main(given["spec"], given["result"])
+importlib.import_module(given["program"]).main(given["spec"], given["result"])
 """
 
 SERVE = """
@@ -76,9 +75,14 @@ class Builds:
             yield
 
     def _execute(
-        self, spec: Path, result: Path, environ: Mapping[str, str], cwd: Path | None
+        self,
+        program: str,
+        spec: Path,
+        result: Path,
+        environ: Mapping[str, str],
+        cwd: Path | None,
     ) -> tuple[Ended, str]:
-        given = {"spec": spec, "result": result}
+        given = {"program": program, "spec": spec, "result": result}
         env = {**dict.fromkeys(os.environ), **environ}
         try:
             self.fresh.run(SAMPLE, given=given, env=env, cwd=cwd or Path.cwd(), prelude="")
