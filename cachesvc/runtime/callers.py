@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ _TORCH = str(Path(torch.__file__).parent)
 _WRAPPERS = str(Path(_TORCH, "_dynamo", "eval_frame.py"))
 _MODULES = str(Path(_TORCH, "nn", "modules", "module.py"))
 _COMPILED = ("compile_wrapper", "_fn")
-_OWN = str(Path(__file__).parents[1])
-_PYTHON = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "scripts"))
+_NOBODYS = (f"{_TORCH}{os.sep}", f"{Path(__file__).parents[1]}{os.sep}", "<frozen")
+_PATHS = sysconfig.get_paths()
+_PYTHON = tuple(f"{_PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "scripts"))
 _INSTALLED = ("site-packages", "dist-packages")
 _MOST_TEXT = 1000
 
@@ -104,7 +106,7 @@ def _place(frame: FrameType | None) -> str:
 
 
 def _is_of_program(file: str) -> bool:
-    return not file.startswith((_TORCH, _OWN, "<frozen"))
+    return not file.startswith(_NOBODYS)
 
 
 def _is_installed(file: str) -> bool:
