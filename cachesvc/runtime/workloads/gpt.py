@@ -107,16 +107,17 @@ def workload(
     torch.manual_seed(0)
     chosen = _SIZES[size]
     lengths = tuple(shapes) or (chosen.tokens,)
-    model = Gpt(
-        layers=chosen.layers,
-        width=chosen.width,
-        heads=chosen.heads,
-        tokens=max(chosen.tokens, *lengths),
-        vocabulary=chosen.vocabulary,
-    )
-    model = model.eval().to(device(), torch.float32 if train else chosen.dtype)
+    with device():
+        model = Gpt(
+            layers=chosen.layers,
+            width=chosen.width,
+            heads=chosen.heads,
+            tokens=max(chosen.tokens, *lengths),
+            vocabulary=chosen.vocabulary,
+        )
+        model = model.eval().to(torch.float32 if train else chosen.dtype)
+        texts = [torch.randint(0, chosen.vocabulary, (1, length)) for length in lengths]
     name = bundle_name("demo-gpt", size, train)
-    texts = [torch.randint(0, chosen.vocabulary, (1, n), device=device()) for n in lengths]
     if train:
         pairs = [(text, text.roll(-1, 1)) for text in texts]
         return training_workload(name, model, pairs, compile, unit="tokens")

@@ -54,7 +54,8 @@ def workload(
 
 def _seeing(name: str, architecture: Architecture, scale: Scale, counts: Sequence[int]) -> Workload:
     model, side = _model(architecture, scale), (3, scale.pixels, scale.pixels)
-    images = [torch.randn(n, *side, device=device(), dtype=model.dtype) for n in counts]
+    with device():
+        images = [torch.randn(count, *side, dtype=model.dtype) for count in counts]
     seen = [{"pixel_values": batch} for batch in images]
     return Workload(name, model, seen, items=counts[0], unit="images")
 
@@ -62,7 +63,8 @@ def _seeing(name: str, architecture: Architecture, scale: Scale, counts: Sequenc
 def _model(architecture: Architecture, scale: Scale, tokens: int = 0) -> Any:
     transformers = importlib.import_module("transformers")
     config = getattr(transformers, architecture.config)(**architecture.numbers(scale, tokens))
-    model = getattr(transformers, architecture.model)(config)
+    with device():
+        model = getattr(transformers, architecture.model)(config)
     return model.eval().to(device(), getattr(torch, scale.dtype))
 
 

@@ -59,14 +59,15 @@ def workload(
     `shapes` are batch sizes.
     """
     torch.manual_seed(0)
-    chosen, where = _SIZES[size], device()
+    chosen = _SIZES[size]
     dtype = torch.float32 if train else chosen.dtype
     name = bundle_name("demo-mlp", size, train)
-    model = Mlp(chosen.layers, chosen.width).eval().to(where, dtype)
     counts = tuple(shapes) or (chosen.rows,)
-    batches = [torch.randn(rows, chosen.width, device=where, dtype=dtype) for rows in counts]
+    with device():
+        model = Mlp(chosen.layers, chosen.width).eval().to(dtype)
+        batches = [torch.randn(rows, chosen.width, dtype=dtype) for rows in counts]
+        classes = [torch.randint(0, chosen.width, (rows,)) for rows in counts]
     if train:
-        classes = [torch.randint(0, chosen.width, (len(rows),), device=where) for rows in batches]
         pairs = list(zip(batches, classes, strict=True))
         return training_workload(name, model, pairs, compile, unit="rows")
     return Workload(name, model, [(rows,) for rows in batches], items=counts[0], unit="rows")

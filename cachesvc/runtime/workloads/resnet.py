@@ -111,14 +111,14 @@ def workload(
     `shapes` are batch sizes.
     """
     torch.manual_seed(0)
-    chosen, where = _SIZES[size], device()
-    name = bundle_name("demo-resnet", size, train)
-    model = ResNet(chosen.blocks, chosen.width, chosen.classes).eval()
-    model.to(where, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    chosen, name = _SIZES[size], bundle_name("demo-resnet", size, train)
     counts = tuple(shapes) or (chosen.images,)
-    batches = [_images(count, chosen.pixels) for count in counts]
+    with device():
+        model = ResNet(chosen.blocks, chosen.width, chosen.classes).eval()
+        batches = [_images(count, chosen.pixels) for count in counts]
+        classes = [torch.randint(0, chosen.classes, (count,)) for count in counts]
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if train:
-        classes = [torch.randint(0, chosen.classes, (len(b),), device=where) for b in batches]
         pairs = list(zip(batches, classes, strict=True))
         return training_workload(name, model, pairs, compile, unit="images", rate=_RATE)
     calls = [(images,) for images in batches]
@@ -126,5 +126,5 @@ def workload(
 
 
 def _images(count: int, pixels: int) -> Tensor:
-    images = torch.randn(count, 3, pixels, pixels, device=device())
+    images = torch.randn(count, 3, pixels, pixels)
     return images.to(memory_format=torch.channels_last)
