@@ -20,7 +20,7 @@ _HEADER = (
     "throughput",
     "pays from call",
     "peak memory",
-    "greatest difference from eager",
+    "difference from eager",
 )
 _SAMPLES = (
     "variant, arm",

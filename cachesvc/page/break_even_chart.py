@@ -103,7 +103,7 @@ def _wide(panels: tuple[_Panel, ...]) -> bool:
 
 
 def _paint(axes: Axes, panel: _Panel, end: int, *, logarithmic: bool) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     for line in panel.lines:
         look = arm_style(line.arm)
@@ -127,6 +127,7 @@ def _paint(axes: Axes, panel: _Panel, end: int, *, logarithmic: bool) -> None:
     else:
         axes.set_xlim(0, end)
         axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     _mark(axes, panel, lambda pays: math.log(pays, end) if logarithmic else pays / end)

@@ -23,7 +23,7 @@ from cachesvc.page.stages_chart import stages_chart
 from cachesvc.page.summary import sentences, troubles
 from cachesvc.page.table import Table
 from cachesvc.page.variants_chart import variants_chart
-from cachesvc.page.wording import plain
+from cachesvc.page.wording import moment, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -82,6 +82,7 @@ def page_text(bench: Bench) -> str:
         .get_template("page.html")
         .render(
             bench=bench,
+            measured=moment(bench.created),
             troubles=troubles(bench),
             overview=variants_chart(tuple(trials), "variants") if many else None,
             parts=[_part(bench, trial, number) for number, trial in enumerate(trials, start=1)],

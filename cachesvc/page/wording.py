@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_MOMENT = re.compile(r"^([\d-]+)T([\d:]+)(?:\.\d+)?Z$")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -40,6 +41,11 @@ def counted(number: int, noun: str) -> str:
 def listed(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
+
+
+def moment(text: str) -> str:
+    """`2026-03-01 12:00:00 UTC` of a time as JSON has it."""
+    return _MOMENT.sub(r"\1 \2 UTC", text)
 
 
 def plain(text: str) -> str:

@@ -115,7 +115,7 @@ def make_bench(*trials: Trial, **fields: object) -> Bench:
         trials=trials or (make_trial(),),
         store="a temporary local store",
         environment=_ENVIRONMENT,
-        created="2026-03-01T12:00:00Z",
+        created="2026-03-01T12:00:00.199416Z",
         items=1024,
         unit="tokens",
         command="tccache bench demo:gpt --size small --runs 3 --html page.html",

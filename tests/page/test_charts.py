@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -125,6 +126,18 @@ def test_what_never_pays_is_said() -> None:
     chart = break_even_chart(replace(make_trial(), arms=(make_arm("eager"), slow)), "x")
     assert rows(chart)["cold"][-2:] == ("never", "never")
     assert "Pays, counted from the first call: cold never." in chart.description  # type: ignore[union-attr]
+
+
+def test_calls_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis of calls names no half ones, rounded or not: its marks are evenly apart."""
+    monkeypatch.undo()
+    slow = make_arm("cold", figures=replace(FIGURES["cold"], steady_s=0.5))
+    chart = break_even_chart(replace(make_trial(), arms=(make_arm("eager"), slow)), "x")
+    assert isinstance(chart, Chart)
+    words = Page(chart.svg).words("text")
+    marks = [int(word) for word in words[: words.index("0", 1)]]
+    assert len(marks) > 3
+    assert len({after - before for before, after in pairwise(marks)}) == 1
 
 
 @pytest.mark.parametrize("names", [("cold", "warm"), ("eager",)])

@@ -131,7 +131,7 @@ def test_the_headline() -> None:
     assert made.words("h1") == ["demo-gpt"]
     facts = dict(zip(made.words("dt"), made.words("dd"), strict=True))
     assert facts["samples of each arm"] == "3"
-    assert facts["measured"] == "2026-03-01T12:00:00Z"
+    assert facts["measured"] == "2026-03-01 12:00:00 UTC"
     assert facts["torch"] == "2.13.0+cpu"
     assert facts["shapes"] == "8, 16"
     assert "tccache bench demo:gpt --size small --runs 3 --html page.html" in made.words("code")
