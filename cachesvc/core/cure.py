@@ -18,7 +18,7 @@ _BREAKS = (
         " depend on values can be decided before the call",
     ),
     (
-        r"`?print`?|logg(er|ing)|warnings\.warn",
+        r"\bprint\b|\blogg(er|ing)\b|warnings\.warn",
         "remove it, or write `if not torch.compiler.is_compiling():` before it; a function that"
         " only speaks can also be added to torch._dynamo.config.reorderable_logging_functions",
     ),

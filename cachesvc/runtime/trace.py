@@ -26,8 +26,10 @@ OTHERS = ("TORCH_DTRACE",)
 _WANTED = ('"artifact"', '"compilation_metrics"')
 _PLACE = re.compile(r"Graph break in user code at (?P<file>.+):(?P<line>\d+)\s*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
-_LEAD = re.compile(r"^(?:(?:Graph Break )?Reason|torch\.[\w.]+): ")
-_REASON = re.compile(r"^(?:Graph Break )?Reason: (?P<text>.+)$", re.MULTILINE)
+_LEADS = r"^(?:(?:Graph Break )?Reason|torch\.[\w.]+): "
+_LEAD = re.compile(_LEADS)
+_REASON = re.compile(rf"{_LEADS}(?P<text>.+)$", re.MULTILINE)
+_QUOTED = "\nUser code traceback"
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+?)_at_(?P<line>\d+)$")
 _LOOKUP = re.compile(r"(?P<layer>fx_graph|aotautograd)_cache_(?P<state>hit|miss|bypass)$")
 _COMPONENT = re.compile(r"\[(?P<digest>\w+)\] (?P<name>[\w.\[\]']+): ")
@@ -37,7 +39,7 @@ _LAYERS = {"fx_graph": "Inductor", "aotautograd": "AOTAutograd"}
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One graph break: `place` is `file:line`, `reason` all that torch says, hints included."""
+    """One graph break: `place` is `file:line`, `reason` what torch says of it, hints included."""
 
     place: str
     headline: str
@@ -142,18 +144,25 @@ def _break(payload: str) -> Break:
     told = payload.partition("\nTraceback (most recent")[0]
     found = _PLACE.search(told) or next(reversed([*_FRAME.finditer(told)]), None)
     place = f"{found['file']}:{found['line']}" if found else ""
-    return Break(place, _headline(payload), payload)
+    headline, reason = _reason(payload)
+    return Break(place, headline, reason)
 
 
-def _headline(payload: str) -> str:
-    """The sentence above torch's explanation, with the explanation; else what it calls reason."""
+def _reason(payload: str) -> tuple[str, str]:
+    """The sentence above torch's explanation with the explanation, and all below it with the hints.
+
+    Without an explanation both are what torch calls the reason. The user's code, which a payload
+    quotes too, is left out.
+    """
     lines = payload.splitlines()
-    for number, line in enumerate(lines):
-        if line.strip().startswith("Explanation:") and number:
-            head = _LEAD.sub("", lines[number - 1].strip())
-            return f"{head} ({line.strip().removeprefix('Explanation: ')})"
+    for number, line in enumerate(lines[1:]):
+        if line.strip().startswith("Explanation:"):
+            head = _LEAD.sub("", lines[number].strip())
+            told = "\n".join(lines[number:]).partition(_QUOTED)[0]
+            return f"{head} ({line.strip().removeprefix('Explanation: ')})", told
     match = _REASON.search(payload)
-    return match["text"].strip() if match else "torch gave no reason"
+    text = match["text"].strip() if match else "torch gave no reason"
+    return text, text
 
 
 def _compile(metrics: Mapping[str, Any]) -> Iterator[Compile]:

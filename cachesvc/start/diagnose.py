@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from cachesvc.core.cure import break_cure, bypass_cure, cudagraph_cure, is_asked_for, is_limit
 from cachesvc.core.finding import Finding
 from cachesvc.core.guard import Guard, read_guard
 from cachesvc.core.incident import CONSEQUENCES
+from cachesvc.core.report import Counts
 from cachesvc.runtime.trace import Compile, Trace
 
 _MOST_TEXT = 300
@@ -40,20 +41,11 @@ class Examined:
     recompile_limit: int | None = None
 
     @property
-    def counts(self) -> Mapping[str, Any]:
-        counts: Mapping[str, Any] = self.report["counts"]
-        return counts
-
-    @property
-    def compiled(self) -> int:
-        """Graphs that the backend compiled, stored afterwards or not."""
-        counts = self.counts
-        begun = max(counts["graph_misses"] + counts["graph_bypasses"], counts["generated"])
-        return int(max(0, begun - counts["eager"]))
-
-    @property
-    def hits(self) -> int:
-        return int(max(self.counts["graph_hits"], self.counts["autograd_hits"]))
+    def counts(self) -> Counts:
+        """The compiler's counts, of which JSON adds sums."""
+        told = self.report["counts"]
+        numbers = {item.name: told[item.name] for item in fields(Counts)}
+        return Counts(**{**numbers, "unread": tuple(told["unread"])})
 
 
 def diagnose(cold: Examined, local: Examined, environ: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -97,15 +89,15 @@ def _switches(cold: Examined, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _not_compiled(cold: Examined) -> Iterator[Finding]:
     counts = cold.counts
-    if counts["eager"]:
+    if counts.eager:
         yield Finding(
             "eager graph",
             "disease",
             "it could not be compiled here and runs as it was written: there is no C++ compiler",
             cure="install one (g++), or publish the model's kernels from a machine that has one",
-            count=counts["eager"],
+            count=counts.eager,
         )
-    if cold.report["verdict"] == "eager" and not cold.switched_off and not counts["eager"]:
+    if cold.report["verdict"] == "eager" and not cold.switched_off and not counts.eager:
         yield Finding(
             "nothing compiled",
             "disease",
@@ -239,16 +231,16 @@ def _second_start(cold: Examined, local: Examined) -> Iterator[Finding]:
     counts = local.counts
     if cold.switched_off:
         return
-    again = local.compiled - counts["graph_bypasses"]
+    again = counts.compiled - counts.graph_bypasses
     if again > 0:
         yield _compiled_again(cold, local, again)
-    elif counts["native_builds"] and not local.compiled:
+    elif counts.native_builds and not counts.compiled:
         yield Finding(
             "built again",
             "disease",
             "native code was built in the second start though the caches hit",
             cure="keep the cache directory as a whole: kernels lie beside the graphs",
-            count=counts["native_builds"],
+            count=counts.native_builds,
         )
     if local.trace.tuning_s:  # not the counter: a hit adds what was measured for its entry
         yield Finding(
@@ -259,22 +251,22 @@ def _second_start(cold: Examined, local: Examined) -> Iterator[Finding]:
             cure="keep torch._inductor.config.autotune_local_cache on, and the cache directory as a"
             " whole",
         )
-    if counts["autograd_misses"] and not again:
+    if counts.autograd_misses and not again:
         yield Finding(
             "traced again",
             "disease",
             "AOTAutograd had stored no entry: a graph with gradients is stored after its backward"
             " pass",
             cure="make the calls under torch.no_grad(), or give whole training steps",
-            count=counts["autograd_misses"],
+            count=counts.autograd_misses,
         )
-    if cold.counts["unsaved"]:
+    if cold.counts.unsaved:
         yield Finding(
             "not saved",
             "disease",
             "a compiled graph could not be written to the cache: see torch's warnings",
             cure="keep objects that cannot be pickled out of the graph",
-            count=cold.counts["unsaved"],
+            count=cold.counts.unsaved,
         )
 
 
@@ -340,5 +332,5 @@ def _notes(cold: Examined) -> Iterator[Finding]:
     for text in cold.report["notes"]:
         if not text.startswith(("AOTAutograd has stored nothing", "no C++ compiler")):
             yield Finding("note", "hint", text)
-    for name in cold.counts["unread"]:
+    for name in cold.counts.unread:
         yield Finding("not counted", "hint", f"this torch has no {name}, so warmth is not proven")

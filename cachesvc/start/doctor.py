@@ -10,6 +10,7 @@ from typing import Any
 
 from cachesvc.core.digest import Json
 from cachesvc.core.finding import Diagnosis
+from cachesvc.local.whole import disk_errors
 from cachesvc.runtime.trace import OTHERS, VARIABLE, read_trace
 from cachesvc.runtime.workloads import check_target
 from cachesvc.start.checkup import Checkup
@@ -41,7 +42,7 @@ def doctor(
     and `local`.
 
     Changes nothing of the user's. Raises UsageError if the target is none, TccacheError if a call
-    of it fails.
+    of it fails or the trace cannot be kept.
     """
     if target is not None:
         check_target(target)
@@ -90,8 +91,9 @@ def _examined(target: str, name: str, scratch: Path, trace: Path) -> Examined:
     """One start in a fresh process; both have the same directories, as on one machine."""
     shared, own = scratch / _SHARED, scratch / name
     own.mkdir()
-    trace.mkdir(parents=True, exist_ok=True)
-    earlier = frozenset(os.listdir(trace))
+    with disk_errors(trace):
+        trace.mkdir(parents=True, exist_ok=True)
+        earlier = frozenset(os.listdir(trace))
     environ = {**fresh_environment(shared, caches=shared), VARIABLE: str(trace)}
     outcome: dict[str, Any] = run_program(
         EXAMINATION,
@@ -113,13 +115,14 @@ def _facts(start: Examined) -> dict[str, Json]:
     return {
         "verdict": start.report["verdict"],
         "first_call_s": start.report["first_call_s"],
-        "counts": dict(start.counts),
+        "counts": start.report["counts"],
     }
 
 
 def _told(cold: Examined, local: Examined) -> Iterator[str]:
-    graphs = "graph" if local.hits == 1 else "graphs"
-    yield f"{local.hits} {graphs} from cache at the second start, {local.compiled} compiled"
+    hits, compiled = local.counts.hits, local.counts.compiled
+    graphs = "graph" if hits == 1 else "graphs"
+    yield f"{hits} {graphs} from cache at the second start, {compiled} compiled"
     first, again = cold.report["first_call_s"], local.report["first_call_s"]
     if first is not None and again is not None:
         yield f"first call {again:.2f} s (cold was {first:.1f} s)"

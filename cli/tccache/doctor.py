@@ -22,11 +22,11 @@ SICK = 1
 @click.option("--strict", is_flag=True, help="Exit 1 if a disease was found.")
 @common
 def doctor(out: Output, target: str | None, *, trace: str | None, strict: bool) -> int:
-    """Examine this machine and, if it is given, TARGET; name each cure.
+    """Examine this machine and TARGET, and name each cure.
 
-    TARGET is module:function giving a cachesvc.Workload, or demo:gpt. It is started twice in fresh
-    processes, cold and on what the first start has left: graph breaks, recompiles, what no cache
-    keeps and what was done again are told. Without TARGET torch is not imported.
+    TARGET is module:function giving a cachesvc.Workload, demo:NAME or hf:ARCH. It is started twice
+    in fresh processes, cold and on what the first start has left: graph breaks, recompiles, what no
+    cache keeps and what was done again are told. Without TARGET torch is not imported.
 
     Exit 0 with an answer, whatever it is; with --strict 1 if a disease was found.
 

@@ -10,6 +10,8 @@ from cachesvc.core.cure import break_cure, bypass_cure, cudagraph_cure, is_asked
 BREAKS = {
     "Data-dependent branching\n  Explanation: Detected data-dependent branching": "torch.where",
     "Dynamo does not know how to trace builtin operator `print`": "is_compiling()",
+    "Unsupported: call_function BuiltinVariable(print)": "is_compiling()",
+    "Attempted to call function marked as skipped: fingerprint": "custom_op",
     "logging.Logger method not supported for non-export cases": "is_compiling()",
     "Unsupported Tensor.item() call with capture_scalar_outputs=False": "capture_scalar_outputs =",
     "Dynamic shape operator\n  aten.nonzero.default": "capture_dynamic_output_shape_ops = True",

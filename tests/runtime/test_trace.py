@@ -55,6 +55,14 @@ Graph break in user code at /srv/app.py:8
 Reason: Unsupported: call_function BuiltinVariable(print)
 User code traceback:
 """
+OLD_SKIP = """\
+Graph break: skip: from user code at:
+  File "/srv/app.py", line 9, in f
+    x.item()
+
+Traceback (most recent call last):
+torch._dynamo.exc.Unsupported: Tensor.item
+"""
 FUNCTION = {"co_name": "forward", "co_filename": "/srv/app.py", "co_firstlineno": 6}
 
 
@@ -86,9 +94,9 @@ def read(folder: Path, *records: str) -> Trace:
 
 def test_graph_breaks(tmp_path: Path) -> None:
     """The place in the user's code, the sentence with its explanation, and all that was said."""
-    breaks = read(tmp_path, *map(broken, (PRINTING, BRANCHING, SKIPPED, OLDER))).breaks
+    breaks = read(tmp_path, *map(broken, (PRINTING, BRANCHING, SKIPPED, OLDER, OLD_SKIP))).breaks
     assert [item.place for item in breaks] == [
-        *("/srv/app.py:8", "/srv/app.py:10", "/srv/app.py:7", "/srv/app.py:8"),
+        *("/srv/app.py:8", "/srv/app.py:10", "/srv/app.py:7", "/srv/app.py:8", "/srv/app.py:9"),
     ]
     assert [item.headline for item in breaks] == [
         "Failed to trace builtin operator (Dynamo does not know how to trace builtin operator"
@@ -96,8 +104,10 @@ def test_graph_breaks(tmp_path: Path) -> None:
         "Data-dependent branching (Detected data-dependent branching.)",
         "Attempted to call function marked as skipped (Dynamo does not know how to trace it.)",
         "Unsupported: call_function BuiltinVariable(print)",
+        "Tensor.item",
     ]
     assert "Hint: Avoid calling builtin `print`." in breaks[0].reason
+    assert not any("model(batch)" in item.reason or "raise_it" in item.reason for item in breaks)
 
 
 def test_compiles(tmp_path: Path) -> None:

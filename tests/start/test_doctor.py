@@ -192,6 +192,14 @@ def test_what_is_no_target(target: str) -> None:
         doctor(target)
 
 
+@pytest.mark.usefixtures("clean")
+def test_a_trace_that_cannot_be_kept(tmp_path: Path) -> None:
+    """Said before anything is compiled."""
+    (tmp_path / "file").touch()
+    with pytest.raises(TccacheError, match="file/cold: Not a directory"):
+        doctor("demo:gpt", trace=tmp_path / "file")
+
+
 @pytest.fixture
 def examine(fresh: Any, clean: None, monkeypatch: pytest.MonkeyPatch) -> Examine:
     """A function that examines a target in forks of a process that has imported torch already."""
@@ -229,7 +237,7 @@ def test_a_print(examine: Examine, tmp_path: Path) -> None:
     found = examine("printing", trace=tmp_path / "traces")
     finding = only(found)
     assert (finding.kind, finding.severity, finding.count) == ("graph break", "disease", 1)
-    assert finding.where == line_of('print("half-way")')
+    assert finding.where == line_of("T201 - the disease")
     assert "`print`" in finding.what
     assert "torch.compiler.is_compiling()" in finding.cure
     assert str(found).startswith("sick_targets:printing: 1 disease\n")
@@ -314,6 +322,14 @@ def test_a_graph_that_is_another_one_in_each_process(examine: Examine) -> None:
     assert (finding.kind, finding.severity) == ("compiled again", "disease")
     assert finding.where == forward_of("Volatile")
     assert finding.what.endswith("its key differs from process to process in gm")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("start")
+@pytest.mark.parametrize("target", ["printing", "branching", "lengths", "custom_function"])
+def test_the_cure_works(examine: Examine, target: str) -> None:
+    """What was named above, done: the target is healthy."""
+    assert examine(f"{target}_cured").findings == ()
 
 
 @pytest.mark.slow

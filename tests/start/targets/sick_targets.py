@@ -1,4 +1,4 @@
-"""Targets with one disease each, and a healthy one: what doctor is to name."""
+"""Targets with one disease each, the same ones cured, and a healthy one."""
 
 from __future__ import annotations
 
@@ -132,3 +132,59 @@ def failing() -> Workload:
 def never_compiled() -> Workload:
     model = Linear()
     return Workload("plain", model, [lambda: model(torch.ones(2, 4))])
+
+
+class Quiet(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        if not torch.compiler.is_compiling():
+            print("half-way")  # noqa: T201 - what is not compiled may speak
+        return super().forward(out)
+
+
+def printing_cured() -> Workload:
+    return _workload(Quiet(), (torch.randn(2, 4),))
+
+
+class Choosing(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return torch.where(out.sum() > 0, out * 2, out)
+
+
+def branching_cured() -> Workload:
+    return _workload(Choosing(), (torch.randn(2, 4),))
+
+
+def lengths_cured() -> Workload:
+    batches = [torch.randn(size, 4) for size in (2, 3, 5, 7)]
+    for batch in batches:
+        torch._dynamo.mark_dynamic(batch, 0)
+    return _workload(Linear(), *((batch,) for batch in batches))
+
+
+class Operating(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.sick_targets.doubled(super().forward(x))
+        return out
+
+
+def custom_function_cured() -> Workload:
+    """The same training step through an operator."""
+
+    @torch.library.custom_op("sick_targets::doubled", mutates_args=())
+    def doubled(x: Tensor) -> Tensor:
+        return x.clone()
+
+    doubled.register_fake(torch.empty_like)
+    doubled.register_autograd(lambda ctx, grad: grad * 2)
+    model = torch.compile(Operating())
+    batch = torch.randn(2, 4)
+
+    def step() -> Any:
+        model.zero_grad()
+        loss = model(batch).square().sum()
+        loss.backward()
+        return loss
+
+    return Workload("custom", model, [step], training=True)
