@@ -11,6 +11,8 @@ from cachesvc.core.digest import Json
 
 Severity = Literal["disease", "hint"]
 
+_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -68,7 +70,10 @@ class Diagnosis:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The diagnosis for people, a line each: the gist, then diseases, then hints."""
+        """The diagnosis for people, a line each: the gist, then diseases, then hints.
+
+        Of each kind the first few are told.
+        """
         return (self._gist(), *self._lines())
 
     def __str__(self) -> str:
@@ -91,10 +96,18 @@ class Diagnosis:
         return f"{subject}: {', '.join(_counted(n, name) for name, n in sorted(counts.items()))}"
 
     def _lines(self) -> Iterator[str]:
+        by_kind: dict[tuple[str, str], list[Finding]] = {}
         for item in (*self.of("disease"), *self.of("hint")):
-            yield f"  {item.severity}, {item}"
-            if item.cure:
-                yield f"    cure: {item.cure}"
+            by_kind.setdefault((item.severity, item.kind), []).append(item)
+        for (severity, kind), group in by_kind.items():
+            for item in group[:_SHOWN]:
+                yield f"  {severity}, {item}"
+                if item.cure:
+                    yield f"    cure: {item.cure}"
+            if len(group) > _SHOWN:
+                yield f"  {severity}, {kind}: {len(group) - _SHOWN} more, which JSON tells"
+        if not self.healthy:
+            yield from (f"  {text}" for text in self.told)
 
 
 def _counted(number: int, noun: str) -> str:

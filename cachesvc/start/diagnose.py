@@ -54,7 +54,7 @@ def diagnose(cold: Examined, local: Examined, environ: Mapping[str, str]) -> tup
         _shortened(item)
         for item in (
             *_switches(cold, environ),
-            *_not_compiled(cold),
+            *_not_compiled(cold, environ),
             *_limits(cold),
             *_graph_breaks(cold),
             *_recompiles(cold),
@@ -82,13 +82,15 @@ def _switches(cold: Examined, environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(
                 "setting",
                 "disease",
-                f"the program sets {setting}: what this switches off is done again at each start",
-                cure="do not set it where the model is served",
+                f"{setting} where the calls are made: what this switches off is done again at each"
+                " start",
+                cure="set it otherwise where the model is served",
             )
 
 
-def _not_compiled(cold: Examined) -> Iterator[Finding]:
+def _not_compiled(cold: Examined, environ: Mapping[str, str]) -> Iterator[Finding]:
     counts = cold.counts
+    switched_off = cold.switched_off or any(map(environ.get, _ENVIRONMENT["disable"]))
     if counts.eager:
         yield Finding(
             "eager graph",
@@ -97,7 +99,7 @@ def _not_compiled(cold: Examined) -> Iterator[Finding]:
             cure="install one (g++), or publish the model's kernels from a machine that has one",
             count=counts.eager,
         )
-    if cold.report["verdict"] == "eager" and not cold.switched_off and not counts.eager:
+    if cold.report["verdict"] == "eager" and not switched_off and not counts.eager:
         yield Finding(
             "nothing compiled",
             "disease",

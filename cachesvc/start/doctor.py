@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ STARTS = ("cold", "local")
 """The two starts of a target: with empty directories, and with those that the first has filled."""
 
 _SHARED = "shared"
+_SHOWN_CALLS = 5
 
 
 def doctor(
@@ -126,3 +127,11 @@ def _told(cold: Examined, local: Examined) -> Iterator[str]:
     first, again = cold.report["first_call_s"], local.report["first_call_s"]
     if first is not None and again is not None:
         yield f"first call {again:.2f} s (cold was {first:.1f} s)"
+    yield _covered(cold.report["coverage"])
+
+
+def _covered(calls: Sequence[str]) -> str:
+    """The calls that were made; what has another shape was not examined."""
+    different = list(dict.fromkeys(calls))
+    more = f" and {len(different) - _SHOWN_CALLS} more" if len(different) > _SHOWN_CALLS else ""
+    return f"examined with {'; '.join(different[:_SHOWN_CALLS])}{more}"

@@ -177,6 +177,7 @@ def test_what_the_first_start_could_not_do() -> None:
         ("eager graph", "disease")
     ]
     assert kinds(found(start(Counts()))) == [("nothing compiled", "disease")]
+    assert found(start(Counts()), TORCHDYNAMO_DISABLE="1") == []
 
 
 def test_cuda_graphs_that_were_not_captured() -> None:

@@ -259,6 +259,7 @@ def test_healthy(examine: Examine) -> None:
     assert str(found).startswith(
         "healthy: sick_targets:healthy, 1 graph from cache at the second start, 0 compiled,"
     )
+    assert str(found).endswith(", examined with (float32[2, 4])")
     assert "\n" not in str(found)
 
 
