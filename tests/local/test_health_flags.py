@@ -95,6 +95,7 @@ def test_other_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {item.cache.name: item for item in other_caches(environ)}
     assert list(found) == [cache.name for cache in CACHES] == list(named)
     assert all(named[name].is_relative_to(item.folder) for name, item in found.items())
+    assert found["flashinfer"].folder == named["flashinfer"]
     assert (found["cuda"].files, found["cuda"].bytes) == (2, 2_000_000)
     finding = found["cuda"].finding
     assert (finding.severity, finding.where) == ("hint", str(tmp_path / "driver"))

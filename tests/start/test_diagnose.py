@@ -95,6 +95,17 @@ def test_a_recompile_that_nothing_cures_is_a_hint() -> None:
     assert (few[0].where, few[0].count) == ("app.py:6 in forward", 3)
 
 
+def test_the_limit() -> None:
+    """The attempt that it refused is no version, and names no function itself."""
+    size = "0/7: tensor 'x' size mismatch at index 0. expected 9, actual 10"
+    refused = Compile("0", 8, "", size, refused=True)
+    limit, recompile = found(start(trace=Trace(compiles=(*recompiled(7, size), refused))))
+    assert (limit.kind, limit.where, limit.count) == ("recompile limit", "app.py:6 in forward", 1)
+    assert limit.what.startswith("8 of 8 versions are used: for further inputs this runs as it was")
+    assert (recompile.kind, recompile.count) == ("recompile", 7)
+    assert "8 of 8 versions are used" in recompile.what
+
+
 def test_recompiles_for_two_reasons_are_two_findings() -> None:
     """Each with its own cure; the versions are those of the function."""
     compiles = (

@@ -153,9 +153,10 @@ class TestMachine:
         """Each by what needs it; a C compiler only where there is a Triton."""
         monkeypatch.setattr(checkup, "has_compiler", lambda: False)
         monkeypatch.setattr(checkup, "python_headers", lambda: None)
+        monkeypatch.setattr(checkup, "package_folder", lambda name: None)
+        monkeypatch.setenv("CC", "no-such-compiler")
         assert [f.kind for f in doctor().findings] == ["no C++ compiler", "no Python headers"]
         monkeypatch.setattr(checkup, "package_folder", lambda name: Path("/triton"))
-        monkeypatch.setenv("CC", "no-such-compiler")
         assert [f.kind for f in doctor().findings][2:] == ["no C compiler"]
 
     def test_units_set_aside(self, tmp_path: Path) -> None:
