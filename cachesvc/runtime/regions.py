@@ -1,8 +1,8 @@
 """Regional compilation: each kind of repeated block is compiled once, the rest is left alone.
 
-The blocks of a kind share one function, so that they share its graphs. Left to itself, torch would
-let all blocks of one class share a limit of eight graphs, and run the others as they were written;
-and it would take the widths of one kind for a dimension that changes.
+The blocks of a kind share one function, so that they share its graphs. Left to itself, torch lets
+all blocks of one class share a limit of eight graphs, and runs them as they were written where none
+fits; and it takes the width of another kind for a dimension that changes.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def _groups(kind: Kind) -> Iterator[list[torch.nn.Module]]:
 
 
 def _isolates() -> bool:
-    """Whether this torch takes `isolate_recompiles`, as 2.13 does and 2.11 does not."""
+    """Whether this torch takes `isolate_recompiles`, as 2.13 does; without it blocks that differ
+    are traced each, and equal ones have one limit of graphs together."""
     return "isolate_recompiles" in inspect.signature(torch.compile).parameters
 
 
