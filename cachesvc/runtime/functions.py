@@ -13,6 +13,8 @@ from typing import Any
 _STOPS = (sys.stdlib_module_names - {"test", "__main__"}) | frozenset(
     {"torch", "torchgen", "functorch", "builtins", "numpy", "triton"}
 )
+# Code that fetches files and never runs in a graph; it has an id of its own in every process.
+_FETCHES = frozenset({"transformers.utils.hub"})
 _MADE_BY_PYTHON = 1 << 9
 _NOWHERE = "exec"  # code that was run in a dictionary without a name
 _MAX_LAYERS = 32
@@ -25,7 +27,9 @@ _CACHED = type(functools.lru_cache(int))
 
 def is_foreign(module: object) -> bool:
     """Whether a module of this name is torch's, Python's or another that is not followed."""
-    return isinstance(module, str) and module.partition(".")[0] in _STOPS
+    if not isinstance(module, str):
+        return False
+    return module.partition(".")[0] in _STOPS or module in _FETCHES
 
 
 def is_foreign_class(kind: type) -> bool:

@@ -110,6 +110,20 @@ for name, (build, _) in reversed(KINDS.items()):
         assert Components.of(served[kind]["components"]).diff(components) == ()
 
 
+def test_a_model_made_of_several_is_the_same_in_each_process(fresh: FreshProcesses) -> None:
+    """Its config leads by name to code that fetches files, which has an id for each process."""
+    script = """
+import transformers
+from cachesvc.runtime.model import model_components
+numbers = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=32)
+config = transformers.Gemma3TextConfig(**numbers, intermediate_size=32, head_dim=8)
+result = dict(model_components(transformers.Gemma3ForCausalLM(config).eval()))
+"""
+    one, other = (Components.of(fresh.run(script)) for _ in range(2))
+    assert one.diff(other) == ()
+    assert len(one) < 1500
+
+
 CONFIGS = {
     "rms_norm_eps": "model.config.rms_norm_eps = 1e-3",
     "hidden_act": "model.config.hidden_act = 'gelu'",
