@@ -18,9 +18,13 @@ _BREAKS = (
         " depend on values can be decided before the call",
     ),
     (
-        r"\bprint\b|\blogg(er|ing)\b|warnings\.warn",
+        r"\bprint\b|warnings\.warn",
         "remove it, or write `if not torch.compiler.is_compiling():` before it; a function that"
         " only speaks can also be added to torch._dynamo.config.reorderable_logging_functions",
+    ),
+    (
+        r"\blogg(er|ing)\b",
+        "remove it, or write `if not torch.compiler.is_compiling():` before it",
     ),
     (
         r"\.item\(\)|_local_scalar_dense|capture_scalar_outputs|\.tolist\(\)",

@@ -99,7 +99,7 @@ def _brief(values: str) -> str:
 
 def _length(match: re.Match[str], _: str) -> Guard:
     name = _named(match["name"])
-    cure = f"give {name} with one length, or as one tensor"
+    cure = f"give {name} with one length: the same arguments at each call, lists padded or stacked"
     return Guard(f"the length of {name}", cure, match["old"])
 
 

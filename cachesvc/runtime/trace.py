@@ -25,8 +25,8 @@ OTHERS = ("TORCH_DTRACE",)
 
 _WANTED = ('"artifact"', '"compilation_metrics"')
 _PLACE = re.compile(r"Graph break in user code at (?P<file>.+):(?P<line>\d+)\s*$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
-_LEADS = r"^(?:(?:Graph Break )?Reason|torch\.[\w.]+): "
+_FRAME = re.compile(r'^ +File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
+_LEADS = r"^(?:(?:Graph Break )?Reason|(?:.*: |torch\.[\w.]+\.)?Unsupported): "
 _LEAD = re.compile(_LEADS)
 _REASON = re.compile(rf"{_LEADS}(?P<text>.+)$", re.MULTILINE)
 _QUOTED = "\nUser code traceback"
@@ -107,7 +107,7 @@ def read_trace(folder: Path, besides: Collection[str] = ()) -> Trace:
             for record, payload in _records(file):
                 artifact = str(_mapping(record.get("artifact")).get("name", ""))
                 if artifact == "dynamo_graph_break_reason":
-                    breaks.append(_break(payload))
+                    breaks.append(read_break(payload))
                 elif match := _LOOKUP.match(artifact):
                     lookups.append(_lookup(match, record, payload))
                 elif metrics := _mapping(record.get("compilation_metrics")):
@@ -140,7 +140,8 @@ def _record(line: str) -> Mapping[str, Any] | None:
         return None
 
 
-def _break(payload: str) -> Break:
+def read_break(payload: str) -> Break:
+    """A graph break in torch's words, of its trace or of the exception that it raises for one."""
     told = payload.partition("\nTraceback (most recent")[0]
     found = _PLACE.search(told) or next(reversed([*_FRAME.finditer(told)]), None)
     place = f"{found['file']}:{found['line']}" if found else ""

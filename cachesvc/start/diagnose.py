@@ -13,7 +13,7 @@ from cachesvc.core.finding import Finding
 from cachesvc.core.guard import Guard, read_guard
 from cachesvc.core.incident import CONSEQUENCES
 from cachesvc.core.report import Counts
-from cachesvc.runtime.trace import Compile, Trace
+from cachesvc.runtime.trace import Compile, Trace, read_break
 
 _MOST_TEXT = 300
 _SHOWN_VALUES = 6
@@ -62,6 +62,22 @@ def diagnose(cold: Examined, local: Examined, environ: Mapping[str, str]) -> tup
             *_second_start(cold, local),
             *_cudagraphs(cold.trace.compiles),
             *_notes(cold),
+        )
+    )
+
+
+def refusal(error: str) -> Finding | None:
+    """What a call came to that may not have a graph break and has one; None for other errors."""
+    if "Unsupported: " not in error:
+        return None
+    broken = read_break(error)
+    return _shortened(
+        Finding(
+            "graph break",
+            "disease",
+            f"no call can be made, because fullgraph=True allows none: {broken.headline}",
+            where=broken.place,
+            cure=break_cure(broken.reason),
         )
     )
 

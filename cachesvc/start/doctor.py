@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from cachesvc.core.digest import Json
+from cachesvc.core.errors import TccacheError
 from cachesvc.core.finding import Diagnosis
 from cachesvc.local.whole import disk_errors
 from cachesvc.runtime.trace import OTHERS, VARIABLE, read_trace
 from cachesvc.runtime.workloads import check_target
 from cachesvc.start.checkup import Checkup
-from cachesvc.start.diagnose import Examined, diagnose
+from cachesvc.start.diagnose import Examined, diagnose, refusal
 from cachesvc.start.process import fresh_environment, run_program, workplace
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import directory
@@ -62,7 +63,14 @@ def _with_target(
 ) -> Diagnosis:
     with workplace("tccache-doctor-") as scratch:
         kept = scratch / "traces" if trace is None else directory(trace)
-        starts = dict(_starts(target, scratch, kept, progress))
+        try:
+            starts = dict(_starts(target, scratch, kept, progress))
+        except TccacheError as error:
+            refused = refusal(str(error))
+            if refused is None:
+                raise
+            found = (refused, *machine.findings)
+            return Diagnosis(target, found, {"machine": machine.facts})
     cold, local = starts["cold"], starts["local"]
     facts: dict[str, Json] = {
         "machine": machine.facts,
@@ -71,12 +79,8 @@ def _with_target(
         "recompile_limit": cold.recompile_limit,
         "trace": None if trace is None else str(kept),
     }
-    return Diagnosis(
-        target,
-        (*diagnose(cold, local, os.environ), *machine.findings),
-        facts,
-        tuple(_told(cold, local)),
-    )
+    findings = (*diagnose(cold, local, os.environ), *machine.findings)
+    return Diagnosis(target, findings, facts, tuple(_told(cold, local)))
 
 
 def _starts(

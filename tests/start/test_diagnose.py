@@ -11,7 +11,7 @@ from cachesvc.core.finding import Finding
 from cachesvc.core.incident import Incident
 from cachesvc.core.report import CallReport, Counts, Report
 from cachesvc.runtime.trace import Break, Compile, Lookup, Trace
-from cachesvc.start.diagnose import Examined, diagnose
+from cachesvc.start.diagnose import Examined, diagnose, refusal
 
 HERE = f"{os.getcwd()}/app.py"
 FORWARD = f"{HERE}:6 in forward"
@@ -207,3 +207,17 @@ def test_notes_and_missing_counters_are_hints() -> None:
     assert len(note.what) == 300
     assert note.what.startswith("word word ")
     assert "a.b" in unread.what
+
+
+def test_a_graph_break_that_is_not_allowed() -> None:
+    """Under fullgraph=True torch raises; the place and the cure are in its words."""
+    item = refusal(
+        "the cold start of app:w failed: an example call failed: Unsupported: Data-dependent branch"
+        "\n  Explanation: Detected it.\n  Hint: Use `torch.cond`.\n\nfrom user code:\n"
+        f'   File "{HERE}", line 9, in forward\n    if x.sum() > 0: print(x)\n\nSet TORCHDYNAMO...'
+    )
+    assert item is not None
+    assert (item.kind, item.severity, item.where) == ("graph break", "disease", "app.py:9")
+    assert item.what.endswith("fullgraph=True allows none: Data-dependent branch (Detected it.)")
+    assert "torch.where" in item.cure
+    assert refusal("an example call failed: ValueError: no batch of 2") is None

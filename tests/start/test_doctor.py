@@ -278,6 +278,17 @@ def test_a_branch_on_data(examine: Examine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("start")
+def test_a_graph_break_that_is_not_allowed(examine: Examine) -> None:
+    """With fullgraph=True the call raises, and that is the disease."""
+    finding = only(examine("branching_whole"))
+    assert (finding.kind, finding.severity) == ("graph break", "disease")
+    assert finding.where == line_of("if out.sum() > 0")
+    assert "fullgraph=True allows none: Data-dependent branching" in finding.what
+    assert "torch.where" in finding.cure
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("start")
 def test_a_shape_that_changes_at_every_call(examine: Examine) -> None:
     """The argument and its dimension, the sizes, and how near the limit is."""
     finding = only(examine("lengths"))

@@ -54,6 +54,12 @@ def branching() -> Workload:
     return _workload(Branching(), (torch.randn(2, 4),))
 
 
+def branching_whole() -> Workload:
+    """The same, where no graph break is allowed."""
+    model = torch.compile(Branching().eval(), fullgraph=True)
+    return Workload("whole", model, [(torch.randn(2, 4),)])
+
+
 def lengths() -> Workload:
     """A batch of another size at each call; torch makes the dimension dynamic at the second."""
     return _workload(Linear(), *((torch.randn(size, 4),) for size in (2, 3, 5, 7)))
