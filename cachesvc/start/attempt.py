@@ -18,6 +18,7 @@ from cachesvc.repository.repository import Repository
 from cachesvc.runtime import directories, megacache
 from cachesvc.runtime.context import read_context
 from cachesvc.runtime.headers import spare_headers
+from cachesvc.runtime.ptxas import find_either_ptxas
 from cachesvc.runtime.spawned import find_program_last
 from cachesvc.runtime.used import graph_units
 from cachesvc.start.bring import Brought, bring
@@ -163,6 +164,7 @@ class Attempt:
         self.notes.extend(_context_notes(brought.contexts))
         if brought.has_inductor:
             spare_headers()
+            find_either_ptxas()
         if brought.tier == "megacache":
             with self.stage("load"):
                 self._load(brought.artifacts)

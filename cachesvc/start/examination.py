@@ -29,6 +29,7 @@ def run(target: str, *, filled: bool) -> dict[str, Json]:
     start = importlib.import_module("cachesvc.start.warm_start")
     if filled:
         importlib.import_module("cachesvc.runtime.headers").spare_headers()
+        importlib.import_module("cachesvc.runtime.ptxas").find_either_ptxas()
     workload = workloads.load_seeded(target)
     with torch.set_grad_enabled(workload.training):
         report = start.observe(workload.model, calls=workload.calls)
