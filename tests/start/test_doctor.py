@@ -251,7 +251,6 @@ def test_a_print(examine: Examine, tmp_path: Path) -> None:
         assert "dynamo_graph_break_reason" in trace.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("start")
 def test_healthy(examine: Examine) -> None:
     """One line, with what the second start found in the caches."""
@@ -276,7 +275,6 @@ def test_a_branch_on_data(examine: Examine) -> None:
     assert "torch.cond" in finding.cure
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("start")
 def test_a_graph_break_that_is_not_allowed(examine: Examine) -> None:
     """With fullgraph=True the call raises, and that is the disease."""
@@ -287,7 +285,6 @@ def test_a_graph_break_that_is_not_allowed(examine: Examine) -> None:
     assert "torch.where" in finding.cure
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("start")
 def test_a_shape_that_changes_at_every_call(examine: Examine) -> None:
     """The argument and its dimension, the sizes, and how near the limit is."""
@@ -354,14 +351,12 @@ def test_a_setting_of_the_program(examine: Examine) -> None:
     assert "torch._inductor.config.fx_graph_cache = False" in finding.what
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("start")
 def test_calls_that_reach_nothing_compiled(examine: Examine) -> None:
     """A callable that calls the model as it was written."""
     assert only(examine("never_compiled")).kind == "nothing compiled"
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("start")
 def test_a_call_that_fails(examine: Examine) -> None:
     """There is nothing to examine: the model's own words are told."""
