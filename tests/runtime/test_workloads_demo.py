@@ -13,8 +13,7 @@ from fresh_processes import QUICK, FreshProcesses
 import cachesvc
 from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.runtime.calls import reaches_compiled
-from cachesvc.runtime.workloads import load_workload
-from cachesvc.runtime.workloads.resnet import ResNet
+from cachesvc.runtime.workloads import gpt, load_workload, mlp, resnet
 
 pytestmark = pytest.mark.xdist_group("runtime")
 
@@ -111,7 +110,7 @@ def test_two_processes_make_the_same(train: bool) -> None:
 def test_resnet_50_is_torchvisions() -> None:
     """Its parameters and buffers by number, name and shape, so that their weights fit."""
     with torch.device("meta"):
-        state = ResNet((3, 4, 6, 3), 64, 1000).state_dict()
+        state = resnet.ResNet((3, 4, 6, 3), 64, 1000).state_dict()
     counted = [tensor for name, tensor in state.items() if not _is_statistic(name)]
     assert (len(state), sum(tensor.numel() for tensor in counted)) == (320, 25_557_032)
     assert list(state)[:2] == ["conv1.weight", "bn1.weight"]
@@ -128,6 +127,20 @@ def test_resnet_50_is_torchvisions() -> None:
 
 def _is_statistic(name: str) -> bool:
     return name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+
+
+@pytest.mark.parametrize(
+    ("module", "millions", "shape"),
+    [(mlp, 536, (256, 8192)), (gpt, 1340, (1, 512)), (resnet, 25, (64, 3, 224, 224))],
+)
+def test_large_models(
+    module: Any, millions: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As large as said; made without memory for them."""
+    monkeypatch.setattr(module, "device", lambda: torch.device("meta"))
+    workload = module.workload(size="large")
+    assert sum(weight.numel() for weight in workload.model.parameters()) // 10**6 == millions
+    assert workload.calls[0][0].shape == shape
 
 
 def test_the_small_gpt_stays_what_it_is() -> None:

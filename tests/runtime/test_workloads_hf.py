@@ -12,7 +12,7 @@ from fresh_processes import QUICK
 
 import cachesvc
 from cachesvc.core.workload_options import WorkloadOptions
-from cachesvc.runtime.workloads import load_workload
+from cachesvc.runtime.workloads import hf, load_workload
 from cachesvc.runtime.workloads.architectures import ARCHITECTURES, Work
 
 pytest.importorskip("transformers")
@@ -93,6 +93,17 @@ def test_a_forward_pass(arch: str, unit: str, items: int, argument: str) -> None
     with torch.no_grad():
         for call in several.calls:
             assert torch.isfinite(several.model(**call).last_hidden_state).all()
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_large_models(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers fit together, and there are many; made without memory for them."""
+    monkeypatch.setattr(hf, "device", lambda: torch.device("meta"))
+    workload = load_workload(f"hf:{arch}", WorkloadOptions("large"), lambda model: model)
+    weights = list(workload.model.parameters())
+    assert workload.name == f"hf-{arch}-large"
+    assert sum(weight.numel() for weight in weights) > 500e6
+    assert {weight.dtype for weight in weights} == {torch.float16}
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ SCALES = {
     ),
     LARGE: Scale(
         layers=16, width=2048, heads=32, shared_heads=8, inner=8192, vocabulary=128256, tokens=512,
-        images=64, pixels=224, patch=16, dtype="bfloat16",
+        images=64, pixels=224, patch=16, dtype="float16",
     ),
 }  # fmt: skip
 

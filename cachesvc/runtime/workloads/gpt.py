@@ -29,7 +29,7 @@ class _Size:
 _SIZES = {
     TINY: _Size(2, 32, 2, 16, 128, torch.float32),
     SMALL: _Size(12, 256, 8, 64, 4096, torch.float32),
-    LARGE: _Size(24, 2048, 16, 512, 32000, torch.bfloat16),
+    LARGE: _Size(24, 2048, 16, 512, 32000, torch.float16),
 }
 
 

@@ -27,7 +27,7 @@ class _Size:
 _SIZES = {
     TINY: _Size(layers=3, width=64, rows=8, dtype=torch.float32),
     SMALL: _Size(layers=4, width=1024, rows=64, dtype=torch.float32),
-    LARGE: _Size(layers=8, width=8192, rows=256, dtype=torch.bfloat16),
+    LARGE: _Size(layers=8, width=8192, rows=256, dtype=torch.float16),
 }
 
 
