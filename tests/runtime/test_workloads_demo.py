@@ -94,6 +94,14 @@ def test_what_a_step_has_learned_shows_in_the_next() -> None:
     assert second < 0.97 * first
 
 
+def test_rounding_does_not_decide_what_a_resnet_learns() -> None:
+    """In training its blocks begin as their residuals alone; else each counts from the start."""
+    for train, expected in ((True, 0.0), (False, 1.0)):
+        model = tiny("resnet", Recorder(), train=train).model
+        assert {float(w) for w in model.layer1[0].bn3.weight.detach()} == {expected}
+        assert {float(w) for w in model.layer1[0].bn2.weight.detach()} == {1.0}
+
+
 @pytest.mark.parametrize("train", [False, True])
 def test_two_processes_make_the_same(train: bool) -> None:
     """Whatever was drawn before: weights and inputs come from a seed of their own."""

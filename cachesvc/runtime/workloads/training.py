@@ -12,6 +12,7 @@ from cachesvc.runtime.workloads import Workload
 from cachesvc.runtime.workloads.arguments import Compile
 
 _PRECISION = torch.bfloat16  # its range is float32's, so that no loss has to be scaled
+_RATE = 0.01
 _MOMENTUM = 0.9
 
 
@@ -22,15 +23,14 @@ def training_workload(
     compile: Compile,
     *,
     unit: str,
-    rate: float = 0.01,
 ) -> Workload:
-    """One step for each batch of inputs and classes, at a learning rate; the first twice.
+    """One step for each batch of inputs and classes; the first twice.
 
     The optimizer makes its momentum in the first step, so that the second compiles another update.
     A step gives its loss, in the precision of the forward pass.
     """
     trained = compile(model.train())
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=_MOMENTUM)
+    optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
     update = compile(optimizer.step)
     steps = [_step(trained, optimizer, update, *batch) for batch in batches]
     return Workload(
