@@ -80,6 +80,7 @@ def _pair(text: str) -> tuple[str, Any]:
 @click.option(
     "--options",
     "inductor",
+    envvar="TCCACHE_BENCH_OPTIONS",
     multiple=True,
     callback=_options,
     metavar="NAME=VALUE,...",
@@ -122,7 +123,7 @@ def bench(
     margin: float,
     **given: Any,
 ) -> int:
-    """Measure what starts and calls of TARGET cost, compiled or not, cold and warm.
+    """Measure starts and calls of TARGET.
 
     TARGET is demo:mlp, demo:gpt, demo:resnet, hf:ARCH, or module:function giving a
     cachesvc.Workload. Each sample is a fresh process with directories of its own; the arms take
@@ -134,10 +135,8 @@ def bench(
     Exit code 1 if an arm failed, or if --baseline finds a regression.
 
     \b
-    Examples:
-      tccache bench demo:gpt --runs 3 --html out.html --json > bench.json
-      tccache bench demo:gpt --modes default,max-autotune --regions
-      tccache bench app:workload --baseline bench.json
+    Example:
+      tccache bench demo:gpt --modes default,max-autotune --regions --html out.html
     """
     before = None if baseline is None else cachesvc.read_baseline(baseline, target)
     if html is not None:

@@ -18,6 +18,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 VERBS = tuple(group.commands)
 SHARED = ("store", "trust", "json", "quiet", "verbose")
+STORELESS = ("doctor", "env", "completion")
 NEEDED = {
     "demo": [],
     "run": ["m", "true"],
@@ -31,6 +32,14 @@ VALUES: dict[str, tuple[str, Any]] = {
     "extra": ("a=x b=y", {"a": "x", "b": "y"}),
     "tag": ("one two", ("one", "two")),
     "runs": ("3", 3),
+    "calls": ("7", 7),
+    "arms": ("warm, local", ("warm", "local")),
+    "modes": ("max-autotune", ("max-autotune",)),
+    "shapes": ("1,2", (1, 2)),
+    "options": ("a=1,b=x c=true", ((("a", 1), ("b", "x")), (("c", True),))),
+    "margin": ("0.1", 0.1),
+    "html": ("page.html", Path("page.html")),
+    "baseline": ("before.json", Path("before.json")),
     **dict.fromkeys(("deadline", "settle", "patience"), ("1.5", 1.5)),
 }
 
@@ -61,7 +70,7 @@ def test_every_flag_has_a_variable(
 
 
 @pytest.mark.parametrize("name", SHARED)
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("env", "completion")])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in STORELESS])
 def test_shared_flags_have_a_variable_for_all_verbs(
     monkeypatch: pytest.MonkeyPatch, verb: str, name: str
 ) -> None:
