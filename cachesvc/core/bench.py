@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from cachesvc.core.break_even import break_even
 from cachesvc.core.components import Components
 from cachesvc.core.digest import Json
-from cachesvc.core.measure import Arm
+from cachesvc.core.measure import Arm, Spread
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
 
 EAGER = "eager"
 COLD = "cold"
+ARMS = (EAGER, COLD, "warm", "local", "megacache")
+ENOUGH = 3
+"""How many samples a claim needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,16 @@ class BreakEven:
     """From which call on an arm has taken less time than the eager one; None for never.
 
     `first_call` counts from the call of `warm_start` or of the model, `startup` from the start of
-    the process.
+    the process. It is `certain` where three samples of each arm were made, and those of their
+    steady seconds do not overlap: else noise may decide which of them is faster.
     """
 
     first_call: int | None
     startup: int | None
+    certain: bool = True
 
     def to_json(self) -> dict[str, Json]:
-        return {"first_call": self.first_call, "startup": self.startup}
+        return {"first_call": self.first_call, "startup": self.startup, "certain": self.certain}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,14 @@ class Trial:
         return BreakEven(
             first_call=_crossing(arm, eager, arm.first_call_s.median, eager.first_call_s.median),
             startup=_crossing(arm, eager, arm.startup_s.median, eager.startup_s.median),
+            certain=_is_certain(arm.steady_s, eager.steady_s),
         )
 
     def ratios(self) -> dict[str, dict[str, float]]:
         """How many times as long the slow arm takes: `cold_over_warm`, `eager_over_warm`, ...
 
-        Of medians, by boundary: `first_call`, `startup` and, over eager, `steady`.
+        Of medians, by boundary: `first_call` and `startup` over the others, `startup` and `steady`
+        of eager over them.
         """
         return dict(self._ratios())
 
@@ -94,8 +101,13 @@ class Trial:
                 )
             steady = arm.steady_s
             if eager is not None and arm is not eager and eager.steady_s and steady:
-                ratio = eager.steady_s.median / steady.median
-                yield f"{EAGER}_over_{arm.name}", {"steady": ratio}
+                yield (
+                    f"{EAGER}_over_{arm.name}",
+                    {
+                        "startup": eager.startup_s.median / arm.startup_s.median,
+                        "steady": eager.steady_s.median / steady.median,
+                    },
+                )
 
     def to_json(self) -> dict[str, Json]:
         ratios: dict[str, Json] = {name: {**value} for name, value in self.ratios().items()}
@@ -111,6 +123,11 @@ class Trial:
         """An arm, with its break-even call."""
         pays = None if arm.name == EAGER else self.break_even(arm)
         return {**arm.to_json(), "break_even_call": pays.to_json() if pays else None}
+
+
+def _is_certain(one: Spread, other: Spread) -> bool:
+    enough = min(len(one.samples), len(other.samples)) >= ENOUGH
+    return enough and not one.overlaps(other)
 
 
 def _crossing(arm: Arm, eager: Arm, arm_first_s: float, eager_first_s: float) -> int | None:
@@ -160,8 +177,7 @@ class Bench:
     def throughput(self, arm: Arm) -> float | None:
         """Items a second of the steady calls; None where calls differ, and in their items too."""
         steady = arm.steady_s
-        alike = arm.samples[0].round_length == 1
-        return self.items / steady.median if steady and alike else None
+        return self.items / steady.median if steady and arm.are_alike else None
 
     def to_json(self) -> dict[str, Json]:
         """The fields of `tccache.bench/1`; `arms`, `ratios` and `bundle` are those of the first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import UsageError
@@ -80,6 +80,7 @@ class Baseline:
     options: Mapping[str, object]
     environment: str
     ratios: Ratios
+    partial: bool = False
 
     @classmethod
     def read(cls, value: object, place: str) -> Baseline:
@@ -95,6 +96,7 @@ class Baseline:
             options=_object(value, "options"),
             environment=str(_object(value, "environment").get("digest")),
             ratios=ratios,
+            partial=bool(value.get("interrupted") or value.get("failures")),
         )
 
     def check_target(self, target: str) -> None:
@@ -109,7 +111,22 @@ def compare_with(baseline: Baseline, now: Mapping[str, object], margin: float) -
     changes = (
         Change(*key, before, ratios.get(key)) for key, before in sorted(baseline.ratios.items())
     )
-    return Comparison(margin, tuple(changes), tuple(_notes(baseline, now)))
+    compared = Comparison(margin, tuple(changes))
+    notes = (*_notes(baseline, now), *_faster(compared))
+    return replace(compared, notes=notes)
+
+
+def _faster(compared: Comparison) -> Iterator[str]:
+    """Warm starts win less where cold ones got faster: says so."""
+    against_eager = {
+        change.variant: change
+        for change in compared.changes
+        if (change.arms, change.boundary) == ("eager_over_cold", "startup")
+    }
+    for variant in dict.fromkeys(change.variant for change in compared.regressions):
+        change = against_eager.get(variant)
+        if change and change.now and change.now > change.before * (1 + compared.margin):
+            yield f"{variant}: cold starts got faster, so that the others win less: {change}"
 
 
 def _notes(baseline: Baseline, now: Mapping[str, object]) -> Iterator[str]:
@@ -117,6 +134,8 @@ def _notes(baseline: Baseline, now: Mapping[str, object]) -> Iterator[str]:
         yield "the baseline was made in another environment: ratios may differ for that alone"
     if _object(now, "options") != baseline.options:
         yield "the baseline was made with other sizes, shapes or training"
+    if baseline.partial:
+        yield "the baseline is not whole: it was interrupted, or arms of it failed"
 
 
 def _ratios(variants: Mapping[str, object]) -> Iterator[tuple[tuple[str, str, str], float]]:

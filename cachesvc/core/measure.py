@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,6 +10,11 @@ from dataclasses import dataclass, replace
 from cachesvc.core.break_even import Cost
 from cachesvc.core.digest import Json
 from cachesvc.core.report import Verdict
+
+_WORSE = (
+    *(Verdict.WARM, Verdict.PARTIAL, Verdict.COLD),
+    *(Verdict.INERT, Verdict.UNPROVEN, Verdict.EAGER),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,12 @@ class Spread:
     @property
     def median(self) -> float:
         return statistics.median(self.samples)
+
+    def overlaps(self, other: Spread) -> bool:
+        """Whether a sample of one lies among those of the other."""
+        return max(min(self.samples), min(other.samples)) <= min(
+            max(self.samples), max(other.samples)
+        )
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -64,10 +76,11 @@ class Sample:
     """One fresh process of one arm.
 
     `first_call_s`: from the call of `warm_start`, or the first call of the model, to the first
-    result. `startup_s`: from the start of the process to the first result. `calls` are all calls
-    in order, round after round of `round_length` calls; those from the third round on are
-    steady. `peak_bytes` is the greatest resident memory of the process, `device_peak_bytes` what
-    its tensors took on the GPU.
+    result. `startup_s`: from the start of the process to the first result. `difference` is the
+    greatest one between an output and the eager arm's, `differences` are those beyond the
+    tolerance of their dtypes, in sentences. `calls` are all calls in order, round after round of
+    `round_length` calls; those from the third round on are steady. `peak_bytes` is the greatest
+    resident memory of the process, `device_peak_bytes` what its tensors took on the GPU.
     """
 
     arm: str
@@ -78,6 +91,7 @@ class Sample:
     compiled: int
     native_builds: int
     difference: float | None = None
+    differences: tuple[str, ...] = ()
     summary: str = ""
     calls: tuple[CallTime, ...] = ()
     round_length: int = 1
@@ -102,7 +116,8 @@ class Sample:
             "stages": dict(self.stages),
             "compiled": self.compiled,
             "native_builds": self.native_builds,
-            "difference": self.difference,
+            "difference": finite(self.difference),
+            "differences": list(self.differences),
             "calls": [call.to_json() for call in self.calls],
             "peak_bytes": self.peak_bytes,
             "device_peak_bytes": self.device_peak_bytes,
@@ -112,14 +127,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """All samples of one arm; its verdict is the one that each of them had."""
+    """All samples of one arm; its verdict is the worst that one of them had."""
 
     name: str
     samples: tuple[Sample, ...]
 
     @property
     def verdict(self) -> Verdict:
-        return self.samples[0].verdict
+        return max((sample.verdict for sample in self.samples), key=_WORSE.index)
 
     @property
     def first_call_s(self) -> Spread:
@@ -135,6 +150,22 @@ class Arm:
         each = [sample.steady_s for sample in self.samples]
         known = tuple(seconds for seconds in each if seconds is not None)
         return Spread(known) if known else None
+
+    @property
+    def difference(self) -> float | None:
+        """The greatest of all samples; None where none was compared."""
+        each = (sample.difference for sample in self.samples)
+        return max((apart for apart in each if apart is not None), default=None)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Those beyond the tolerance, of all samples."""
+        return tuple(dict.fromkeys(text for s in self.samples for text in s.differences))
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether all calls are of one kind, so that each works on as many items."""
+        return len({call.signature for sample in self.samples for call in sample.calls}) == 1
 
     @property
     def peak_bytes(self) -> int | None:
@@ -178,10 +209,8 @@ class Arm:
             "stages": stages,
             "compiled": max(sample.compiled for sample in self.samples),
             "native_builds": max(sample.native_builds for sample in self.samples),
-            "max_abs_difference": max(
-                (sample.difference for sample in self.samples if sample.difference is not None),
-                default=None,
-            ),
+            "max_abs_difference": finite(self.difference),
+            "differences": list(self.differences),
             "steady_s": self.steady_s.to_json() if self.steady_s else None,
             "peak_bytes": self.peak_bytes,
             "device_peak_bytes": self.device_peak_bytes,
@@ -210,6 +239,11 @@ class Measurement:
     def startup_ratio(self, slow: str, fast: str) -> float:
         """The same from the start of the process."""
         return self.arm(slow).startup_s.median / self.arm(fast).startup_s.median
+
+
+def finite(number: float | None) -> float | None:
+    """The number, or None for one that JSON cannot hold."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def arms_of(samples: Iterable[Sample]) -> tuple[Arm, ...]:

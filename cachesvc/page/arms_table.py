@@ -80,7 +80,12 @@ def _break_even(trial: Trial, arm: Arm) -> Cell:
     pays = None if arm.name == EAGER else trial.break_even(arm)
     if pays is None:
         return Cell(NOT_MEASURED if arm.name != EAGER else "")
-    return Cell(_call(pays.first_call), f"whole start: {_call(pays.startup)}")
+    first, startup = (_about(number, pays.certain) for number in (pays.first_call, pays.startup))
+    return Cell(first, f"whole start: {startup}")
+
+
+def _about(number: int | None, certain: bool) -> str:
+    return _call(number) if certain or number is None else f"about {_call(number)}"
 
 
 def _call(number: int | None) -> str:

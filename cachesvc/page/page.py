@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,15 +45,19 @@ class _Part:
 
 
 def write_page(bench: Bench, path: str | os.PathLike[str]) -> None:
-    """Writes the page of a bench to a file, in place of what was there.
+    """Writes the page of a bench to a file, whole or not at all, in place of what was there.
 
     Raises UsageError if the libraries that it takes are not installed, TccacheError if the file
     cannot be written.
     """
-    text = page_text(bench)
+    text, target = page_text(bench), Path(path)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(target)
     except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
         raise TccacheError(
             f"cannot write the page to {os.fspath(path)}: {error.strerror}; name a file in a folder"
             " that exists and that you may write to"
@@ -65,6 +70,8 @@ def check_page(path: str | os.PathLike[str]) -> None:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder} for the page: make it, or name another file")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{folder} cannot be written to: name a file in another folder")
     if Path(path).is_dir():
         raise UsageError(f"{os.fspath(path)} is a folder: name the file that the page is to be")
 

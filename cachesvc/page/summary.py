@@ -34,6 +34,10 @@ def _troubles(bench: Bench) -> Iterator[str]:
     for trial in bench.trials:
         if not trial.arms:
             yield f"{trial.variant.label}: no arm was measured."
+        for arm in trial.arms:
+            if arm.differences:
+                told = f"{trial.variant.label}, {arm.name}: the output is not eager's"
+                yield f"{told}: {arm.differences[0]}."
         fewer = [arm for arm in trial.arms if len(arm.samples) < bench.runs]
         if fewer:
             told = listed([f"{arm.name} {len(arm.samples)}" for arm in fewer])
@@ -87,6 +91,11 @@ def _pays(trial: Trial, arms: list[Arm]) -> Iterator[str]:
     calls = ", ".join(f"{name} {_call(pays.first_call)}" for name, pays in known)
     whole = ", ".join(f"{name} {_call(pays.startup)}" for name, pays in known)
     yield f"Compiling pays, against eager: {calls}; with the whole start counted: {whole}."
+    if uncertain := listed([name for name, pays in known if not pays.certain]):
+        yield (
+            f"Between the steady calls of eager and {uncertain} noise may decide, so from which"
+            " call on that pays is not certain."
+        )
 
 
 def _call(number: int | None) -> str:

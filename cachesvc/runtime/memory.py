@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import resource
+import re
+from pathlib import Path
 
 import torch
 
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
-def peak_bytes() -> int:
-    """The greatest resident size of this process, in bytes; Linux counts it in kibibytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def peak_bytes() -> int | None:
+    """The greatest resident size of this process, in bytes; None where Linux does not tell.
+
+    Not `ru_maxrss`: a process inherits that from the one which started it.
+    """
+    try:
+        told = _PEAK.search(Path("/proc/self/status").read_text())
+    except OSError:
+        return None
+    return int(told[1]) * 1024 if told else None
 
 
 def device_peak_bytes() -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cachesvc.core.bench import Bench, Composition, Failure, Trial
+from cachesvc.core.bench import ARMS, COLD, EAGER, ENOUGH, Bench, Composition, Failure, Trial
 from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.measure import Sample, arms_of
@@ -24,17 +24,11 @@ from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.sampler import EXPECTED, Sampler
 from cachesvc.start.settings import open_repository
 
-EAGER = "eager"
-COLD = "cold"
-ARMS = tuple(EXPECTED)
-LEAST_RUNS = 3
-"""How many samples a claim needs."""
-
 
 def bench(
     target: str,
     *,
-    runs: int = LEAST_RUNS,
+    runs: int = ENOUGH,
     variants: Sequence[Variant] = (Variant(),),
     options: WorkloadOptions = WorkloadOptions(),
     arms: Sequence[str] = ARMS,
@@ -63,7 +57,7 @@ def bench(
     _check(runs, variants, arms, calls)
     with workplace("tccache-bench-") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
-        open_repository(place, trust)
+        url = open_repository(place, trust).store.url
         sampler = Sampler(target, place, trust, scratch, options, calls)
         measuring = _Measuring(sampler, runs, tuple(variants), _in_order(arms), progress)
         interrupted = measuring.all()
@@ -73,7 +67,7 @@ def bench(
             options=options,
             runs=runs,
             trials=tuple(measuring.trials()),
-            store="a temporary local store" if store is None else place,
+            store="a temporary local store" if store is None else url,
             environment=read_environment(),
             context=measuring.context,
             created=now(),
@@ -114,6 +108,7 @@ class _Measuring:
     failures: list[Failure] = field(default_factory=list)
     _samples: dict[str, list[Sample]] = field(default_factory=dict)
     _notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _bundles: dict[str, Composition] = field(default_factory=dict)
     _remaining: Remaining = field(default_factory=Remaining)
 
     def all(self) -> bool:
@@ -123,6 +118,8 @@ class _Measuring:
             for number, (run, variant, arm) in enumerate(plan):
                 self._announce(plan[number:])
                 self._make(run, variant, arm)
+                if arm == self.arms[-1]:
+                    self.sampler.clear(run, variant)
         except KeyboardInterrupt:
             if not self.facts:
                 raise
@@ -149,22 +146,22 @@ class _Measuring:
         started = time.monotonic()
         try:
             sample = self.sampler.sample(arm, run, variant)
-        except TccacheError as error:
+            self._note(variant, self.sampler.outcome)
+        except (TccacheError, OSError) as error:
             if not self.facts:  # it does not even run eagerly
                 raise
             self.failures.append(Failure(variant.label, arm, str(error)))
             return
         self._remaining.done((variant.label, arm), time.monotonic() - started)
         self._samples.setdefault(variant.label, []).append(sample)
-        self._note(variant, self.sampler.outcome)
-        if arm == self.arms[-1]:
-            self.sampler.clear(run, variant)
 
     def _note(self, variant: Variant, outcome: dict[str, Any]) -> None:
         self.facts = self.facts or {name: outcome[name] for name in ("workload", "items", "unit")}
         if "context" in outcome:
             self.context = self.context or Components.of(outcome["context"])
             self._notes[variant.label] = tuple(outcome["notes"])
+        if "published" in outcome:
+            self._bundles[variant.label] = self._composition(outcome["published"]["address"])
 
     def _is_out(self, variant: Variant, arm: str) -> bool:
         """Whether it, or the cold arm that it starts from, has failed."""
@@ -175,15 +172,13 @@ class _Measuring:
         """What came of each variant of which something was measured."""
         eager = [s for each in self._samples.values() for s in each if s.arm == EAGER]
         for variant in self.variants:
-            own = [s for s in self._samples.get(variant.label, ()) if s.arm != EAGER]
+            failed = {item.arm for item in self.failures if item.variant == variant.label}
+            own = [s for s in self._samples.get(variant.label, ()) if s.arm not in {EAGER, *failed}]
             notes = self._notes.get(variant.label, ())
-            yield Trial(variant, arms_of([*eager, *own]), self._composition(variant), notes)
+            bundle = self._bundles.get(variant.label)
+            yield Trial(variant, arms_of([*eager, *own]), bundle, notes)
 
-    def _composition(self, variant: Variant) -> Composition | None:
-        published = self.sampler.published.get(variant.label)
-        if published is None:
-            return None
-        address = published["address"]
+    def _composition(self, address: str) -> Composition:
         sampler = self.sampler
         (detail,) = show(address, store=sampler.store, trust=sampler.trust)
         return Composition(address, detail.listing.bytes, detail.sections)

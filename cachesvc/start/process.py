@@ -28,6 +28,7 @@ _FROM_NOTHING = ("cold", "megacache")
 
 # The child must neither inherit a cache, nor a setting of this library, nor be switched off.
 _CACHES = (INDUCTOR, TRITON)
+_REMOTE = "_REMOTE_CACHE"
 _KEPT = (SALT, "TCCACHE_DEBUG")
 
 # What programs look for under HOME and a model may be made of: it stays where it is.
@@ -103,12 +104,20 @@ def run_program(
     spec_file, result_file = home / "spec.json", home / "result.json"
     spec_file.write_text(spec)
     ended, said = execute(program, spec_file, result_file, environ, cwd)
-    outcome = json.loads(result_file.read_text()) if result_file.exists() else {}
+    outcome = _read(result_file)
     if ended.exit_code or not outcome or "error" in outcome:
         reason = outcome.get("error") or _how(ended, said)
         kind = UsageError if outcome.get("usage") else TccacheError
         raise kind(f"{failing}: {reason}")
     return dict(outcome)
+
+
+def _read(result_file: Path) -> dict[str, Any]:
+    """The outcome; empty if none was written, or not the whole of it."""
+    try:
+        return dict(json.loads(result_file.read_text()))
+    except (OSError, ValueError):
+        return {}
 
 
 def execute(
@@ -156,7 +165,9 @@ def fresh_environment(
 
 
 def _is_inherited(name: str) -> bool:
-    return name in _KEPT or not (name in _CACHES or name.startswith("TCCACHE_"))
+    if name in _CACHES or name.endswith(_REMOTE):
+        return False
+    return name in _KEPT or not name.startswith("TCCACHE_")
 
 
 def _module_path() -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cachesvc.runtime.workloads import Workload
 
 T = TypeVar("T")
+_WARM_START = "cachesvc.start.warm_start"
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
 
 
@@ -89,8 +90,8 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     eager = spec.arm == "eager"
     calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
     with torch.set_grad_enabled(workload.training), _stance(torch, eager):
-        if spec.arm != "warm":  # a start that does not call this library does not pay for it
-            importlib.import_module("cachesvc.start.warm_start")
+        if spec.arm != "warm":  # a start that does not call this library has no such stage
+            stages.time("import tccache", lambda: importlib.import_module(_WARM_START))
         started = time.monotonic()
         if spec.arm == "megacache":
             stages.time("load", lambda: _load(Path(spec.mega)))
@@ -112,7 +113,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
 
 def _workload(spec: SampleSpec) -> tuple[Workload, list[str]]:
     """The workload, compiled as the variant says; as it was written for the eager arm. And what
-    was chosen for regions."""
+    there is to tell of that."""
     from cachesvc.core.variant import Variant
     from cachesvc.core.workload_options import WorkloadOptions
     from cachesvc.runtime.rounds import load_seeded
@@ -122,7 +123,7 @@ def _workload(spec: SampleSpec) -> tuple[Workload, list[str]]:
     options = WorkloadOptions(**{**spec.options, "shapes": tuple(spec.options.get("shapes", ()))})
     compiler = Compiler(None if spec.arm == "eager" else Variant(**asked))
     workload = compiler.applied(load_seeded(spec.target, options, compiler))
-    return workload, list(map(str, compiler.regions))
+    return workload, compiler.notes
 
 
 def _outcome(

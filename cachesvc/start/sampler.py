@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class Sampler:
 
     The cold arm comes before those that need what it leaves: its first sample publishes, each of
     them leaves its directories for the local arm and its mega-cache. `outcome` is what the process
-    of the last sample told.
+    of the last sample told, `reference` the last run whose eager outputs the others are compared
+    with.
     """
 
     target: str
@@ -51,17 +53,22 @@ class Sampler:
     rounds: int = 3
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
     outcome: dict[str, Any] = field(default_factory=dict)
+    reference: int = 0
 
     def sample(self, arm: str, run: int, variant: Variant = Variant()) -> Sample:
         """One sample. Raises what `run_sample` raises, TccacheError for a label that is wrong."""
         home = self._home(arm, run, variant)
         home.mkdir(parents=True)
         caches = self._home("cold", run, variant) if arm == "local" else None
-        self.outcome = run_sample(self._spec(arm, run, variant), home, caches=caches)
+        try:
+            self.outcome = run_sample(self._spec(arm, run, variant), home, caches=caches)
+        finally:
+            if arm != "cold":
+                shutil.rmtree(home, ignore_errors=True)
+        if arm == "eager":
+            self.reference = run
         if "published" in self.outcome:
             self.published[variant.label] = self.outcome["published"]
-        if arm != "cold":
-            shutil.rmtree(home, ignore_errors=True)
         return _checked(arm, self.outcome)
 
     def clear(self, run: int, variant: Variant) -> None:
@@ -69,22 +76,27 @@ class Sampler:
         shutil.rmtree(self._home("cold", run, variant), ignore_errors=True)
 
     def _home(self, arm: str, run: int, variant: Variant) -> Path:
-        return self.scratch / f"{arm}-{run}" / variant.label.replace("/", "_")
+        return self.scratch / f"{arm}-{run}" / _folder(variant)
 
     def _spec(self, arm: str, run: int, variant: Variant) -> SampleSpec:
         return SampleSpec(
             arm=arm,
             target=self.target,
             spawned=0.0,
-            reference=str(self.scratch / f"eager-{run}.pt"),
+            reference=str(self.scratch / f"eager-{run if arm == 'eager' else self.reference}.pt"),
             store=self.store,
             trust=self.trust,
             publish=arm == "cold" and variant.label not in self.published,
-            mega=str(self.scratch / f"{variant.label.replace('/', '_')}.mega"),
+            mega=str(self.scratch / f"{_folder(variant)}.mega"),
             variant=asdict(variant),
             options=asdict(self.options),
             rounds=self.rounds,
         )
+
+
+def _folder(variant: Variant) -> str:
+    """A short name that every compiler takes: a label may hold quotes, and be long."""
+    return hashlib.sha256(variant.label.encode()).hexdigest()[:12]
 
 
 def _checked(arm: str, outcome: Mapping[str, Any]) -> Sample:
@@ -95,7 +107,7 @@ def _checked(arm: str, outcome: Mapping[str, Any]) -> Sample:
         raise TccacheError(
             f"the {arm} arm turned out {verdict}, so its seconds would carry a wrong label: {said}"
         )
-    return Sample(
+    sample = Sample(
         arm=arm,
         verdict=verdict,
         first_call_s=outcome["first_call_s"],
@@ -104,9 +116,13 @@ def _checked(arm: str, outcome: Mapping[str, Any]) -> Sample:
         compiled=outcome["compiled"],
         native_builds=report["counts"]["native_builds"],
         difference=outcome["difference"],
+        differences=tuple(text for call in outcome["calls"] for text in call["differences"]),
         summary=outcome["summary"],
         calls=tuple(CallTime(**call) for call in outcome["series"]),
         round_length=outcome["round_length"],
         peak_bytes=outcome["peak_bytes"],
         device_peak_bytes=outcome["device_peak_bytes"],
     )
+    steady = sample.steady_s
+    stages = sample.stages if steady is None else (*sample.stages, ("steady", steady))
+    return replace(sample, stages=stages)

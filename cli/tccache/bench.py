@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,11 +16,10 @@ import click
 
 import cachesvc
 from tccache.options import common, store_options
-from tccache.output import Output, size, table
+from tccache.output import Output, counted, size, table
 
 FAILED = 1
 INTERRUPTED = 130
-ARMS = ("eager", "cold", "warm", "local", "megacache")
 
 
 class _List(click.ParamType):  # type: ignore[type-arg] # generic from click 8.2 on alone
@@ -40,8 +41,17 @@ class _List(click.ParamType):  # type: ignore[type-arg] # generic from click 8.2
 def _options(
     _: click.Context, __: click.Parameter, values: Sequence[str]
 ) -> tuple[tuple[tuple[str, Any], ...], ...]:
-    """Each value is one set of options: NAME=VALUE,NAME=VALUE, values as in JSON or plain text."""
-    return tuple(tuple(map(_pair, value.split(","))) for value in values)
+    """Each value is one set of options: NAME=VALUE,NAME=VALUE, or a JSON object."""
+    return tuple(map(_set, values))
+
+
+def _set(text: str) -> tuple[tuple[str, Any], ...]:
+    if not text.startswith("{"):
+        return tuple(map(_pair, text.split(",")))
+    try:
+        return tuple(json.loads(text).items())
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a JSON object") from None
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -60,16 +70,17 @@ def _pair(text: str) -> tuple[str, Any]:
 @click.option("--runs", type=click.IntRange(1, 100), default=3, help="Samples per arm.  [3]")
 @click.option(
     "--arms",
-    type=_List(click.Choice(ARMS)),
-    default=",".join(ARMS),
+    type=_List(click.Choice(cachesvc.ARMS)),
+    default=",".join(cachesvc.ARMS),
     metavar="ARM,...",
-    help=f"Which starts to measure, of {', '.join(ARMS)}; eager and cold always are.  [all]",
+    help=f"Which starts to measure, of {', '.join(cachesvc.ARMS)}; eager and cold always are."
+    "  [all]",
 )
 @click.option(
     "--calls",
     type=click.IntRange(1, 100_000),
     default=20,
-    help="Rounds of calls after the first one, for about three seconds at most.  [20]",
+    help="Rounds of calls after the first one; after three, only for three seconds.  [20]",
 )
 @click.option(
     "--modes",
@@ -84,7 +95,8 @@ def _pair(text: str) -> tuple[str, Any]:
     multiple=True,
     callback=_options,
     metavar="NAME=VALUE,...",
-    help="Options of Inductor in place of a mode, such as max_autotune=true. Repeatable.",
+    help="Options of Inductor in place of a mode, such as max_autotune=true, or a JSON object."
+    " Repeatable.",
 )
 @click.option("--regions", is_flag=True, help="Each also with only its repeated blocks compiled.")
 @click.option("--dynamic", is_flag=True, help="Each also compiled with dynamic=True.")
@@ -151,9 +163,9 @@ def bench(
             calls=given["calls"],
             store=given["store"],
             trust=given["trust"],
-            command=shlex.join(["tccache", *sys.argv[1:]]),
             progress=progress,
         )
+    done = dataclasses.replace(done, command=_command(given["store"], done.store))
     compared = None if before is None else cachesvc.gate(done, before, margin)
     told = {"baseline": compared.to_json()} if compared else {}
     out.result({**done.to_json(), **told}, [*_lines(done), *_gate_lines(compared)])
@@ -163,6 +175,15 @@ def bench(
     if done.interrupted:
         return INTERRUPTED
     return FAILED if done.failures or (compared and compared.regressions) else 0
+
+
+def _command(given: str | None, store: str) -> str:
+    """What makes the same again; the store as it is told, without passwords."""
+    line = ["tccache", *sys.argv[1:]]
+    prefix = f"{click.get_current_context().auto_envvar_prefix}_"
+    variables = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(prefix)]
+    text = shlex.join([*sorted(variables), *line])
+    return text.replace(given, store) if given else text
 
 
 def _variants(given: dict[str, Any]) -> Iterator[cachesvc.Variant]:
@@ -187,6 +208,7 @@ def _lines(done: cachesvc.Bench) -> Iterator[str]:
         yield from (f"  {line}" for note in trial.notes for line in note.splitlines())
         yield from table(_HEADER, [_row(done, trial, arm) for arm in trial.arms])
         yield from _ratio_lines(trial)
+        yield from _doubts(done, trial)
     for failure in done.failures:
         yield f"not measured: {failure}"
 
@@ -219,14 +241,16 @@ def _memory(arm: cachesvc.Arm) -> str:
 
 
 def _pays(trial: cachesvc.Trial, arm: cachesvc.Arm) -> str:
-    """The break-even call, from the first call and from the start of the process."""
+    """The break-even call, from the first call and from the start of the process; with `about`
+    where noise decides."""
     found = None if arm.name == "eager" else trial.break_even(arm)
     if found is None:
         return ""
     first, startup = (
         "never" if number is None else str(number) for number in (found.first_call, found.startup)
     )
-    return first if first == startup else f"{first} ({startup} with the process)"
+    calls = first if first == startup else f"{first} ({startup} with the process)"
+    return calls if found.certain or found.first_call is None else f"about {calls}"
 
 
 def _ratio_lines(trial: cachesvc.Trial) -> Iterator[str]:
@@ -237,6 +261,16 @@ def _ratio_lines(trial: cachesvc.Trial) -> Iterator[str]:
                 f"  {fast} over cold: first call {ratios['first_call']:.1f} times faster,"
                 f" process to result {ratios['startup']:.1f} times"
             )
+
+
+def _doubts(done: cachesvc.Bench, trial: cachesvc.Trial) -> Iterator[str]:
+    """What the figures of an arm do not say by themselves."""
+    for arm in trial.arms:
+        if len(arm.samples) < done.runs:
+            yield f"  {arm.name}: {counted(len(arm.samples), 'sample')} of {done.runs}"
+        if arm.differences:
+            more = f"; and {len(arm.differences) - 1} more" if len(arm.differences) > 1 else ""
+            yield f"  {arm.name}: the output is not eager's: {arm.differences[0]}{more}"
 
 
 def _gate_lines(compared: cachesvc.Comparison | None) -> Iterator[str]:

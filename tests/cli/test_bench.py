@@ -63,7 +63,7 @@ def test_json(tccache: Command, measured: _Measured) -> None:
     assert ran.json["arms"]["warm"]["verdict"] == "warm"
     assert ran.json["arms"]["warm"]["first_call_s"]["median"] == 2.1
     assert "baseline" not in ran.json
-    assert measured.asked["command"].startswith("tccache ")
+    assert ran.json["command"].startswith("tccache ")
 
 
 def test_what_is_asked_for(tccache: Command, measured: _Measured) -> None:
@@ -86,6 +86,14 @@ def test_variants(tccache: Command, measured: _Measured) -> None:
     ways = ("default", "max-autotune", "max_autotune=true,shape_padding=false", 'size_asserts="x"')
     each = ("", "+regions", "+dynamic", "+regions+dynamic")
     assert labels == [f"{way}{more}" for way in ways for more in each]
+
+
+def test_options_as_json(tccache: Command, measured: _Measured) -> None:
+    """For values that hold commas, and lists."""
+    given = {"max_autotune_gemm_backends": "ATEN,TRITON", "nested": [1, 2]}
+    tccache("bench", "demo:gpt", "--options", json.dumps(given))
+    (variant,) = measured.asked["variants"]
+    assert dict(variant.options) == given
 
 
 def test_options_of_the_workload(tccache: Command, measured: _Measured) -> None:
@@ -117,6 +125,7 @@ def test_variables(tccache: Command, measured: _Measured) -> None:
         ("--shapes", "a"),
         ("--options", "max_autotune"),
         ("--options", "=1"),
+        ("--options", "{not json"),
         ("--margin", "1"),
         ("--runs", "0"),
         ("--baseline", "nowhere.json"),
@@ -140,6 +149,31 @@ def test_a_failure_is_told(tccache: Command, measured: _Measured) -> None:
     assert ran.err == "warning: default, local: it was killed\n"
 
 
+def test_what_figures_do_not_say_by_themselves(tccache: Command, measured: _Measured) -> None:
+    """Fewer samples than asked for, and outputs that are not eager's."""
+    (trial,) = measured.found.trials
+    odd = replace(trial.arms[2].samples[0], differences=("first", "second"))
+    arms = (*trial.arms[:2], replace(trial.arms[2], samples=(odd,)))
+    measured.found = bench(replace(trial, arms=arms))
+    lines = tccache("bench", "demo:gpt").out.splitlines()
+    assert "  warm: 1 sample of 3" in lines
+    assert "  warm: the output is not eager's: first; and 1 more" in lines
+
+
+def test_the_command_that_makes_it_again(
+    tccache: Command, measured: _Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the variables that counted, and no password of the store."""
+    given = "memory://user:secret@host/x"
+    measured.found = replace(measured.found, store="memory://host/x")
+    monkeypatch.setattr(sys, "argv", ["tccache", "bench", "demo:gpt", "--store", given])
+    told = tccache("bench", "demo:gpt", "--store", given, "--json", TCCACHE_BENCH_SHAPES="1,2")
+    assert told.json["command"] == (
+        "TCCACHE_BENCH_SHAPES=1,2 tccache bench demo:gpt --store memory://host/x"
+    )
+    assert "secret" not in told.out
+
+
 def test_an_interrupt_is_told(tccache: Command, measured: _Measured) -> None:
     """The report of what was measured, and the exit code of an interrupt."""
     measured.found = replace(measured.found, interrupted=True)
@@ -156,7 +190,7 @@ def test_the_gate(tccache: Command, measured: _Measured) -> None:
     line = ("bench", "demo:gpt", "--baseline", "before.json")
     same = tccache(*line)
     assert same.code == 0
-    assert "no regression: 4 ratios within 25% of the baseline's" in same.out
+    assert "no regression: 6 ratios within 25% of the baseline's" in same.out
     measured.found = bench(warm=4.2)
     slower = tccache(*line)
     assert slower.code == 1

@@ -20,7 +20,7 @@ def _baseline(of: Bench, **changes: Any) -> Baseline:
 def test_the_same_passes() -> None:
     """A bench beside itself: every ratio is there, none is worse."""
     compared = compare_with(_baseline(bench()), bench().to_json(), 0.0)
-    assert len(compared.changes) == 4
+    assert len(compared.changes) == 6
     assert not compared.regressions
     assert compared.to_json()["ok"] is True
 
@@ -56,11 +56,28 @@ def test_an_arm_that_is_missing_fails() -> None:
     assert not compare_with(_baseline(without), bench().to_json(), 0.0).regressions
 
 
+def test_cold_starts_that_got_faster_are_told() -> None:
+    """Warm ones win less then: the ratio is worse, and a note says why."""
+    compared = compare_with(_baseline(bench()), bench(cold=20.0).to_json(), MARGIN)
+    assert {change.arms for change in compared.regressions} == {"cold_over_warm"}
+    (note,) = compared.notes
+    assert note.startswith("default: cold starts got faster")
+
+
+def test_starts_that_all_got_slower_fail() -> None:
+    """Cold and warm alike: eager is what they are held against."""
+    compared = compare_with(_baseline(bench()), bench(cold=80.0, warm=4.1).to_json(), MARGIN)
+    assert "default: eager over cold, startup" in str(compared.regressions[0])
+
+
 def test_what_makes_them_hard_to_compare_is_told() -> None:
     """Another environment, other sizes; and nothing where both are equal."""
     other = {"digest": Components.of({"torch": "2.12.0"}).digest}
     before = _baseline(bench(), environment=other, options={"size": "tiny"})
     assert len(compare_with(before, bench().to_json(), 0.5).notes) == 2
+    for partial in ({"interrupted": True}, {"failures": [{"arm": "warm"}]}):
+        (note,) = compare_with(_baseline(bench(), **partial), bench().to_json(), 0.5).notes
+        assert "not whole" in note
     assert compare_with(_baseline(bench()), bench().to_json(), 0.5).notes == ()
 
 

@@ -243,6 +243,36 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
         cachesvc.check_page(tmp_path)
 
 
+def test_a_page_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole or not at all: a disk that fills while it is written takes nothing away."""
+    file = tmp_path / "page.html"
+    file.write_text("the old one")
+
+    def full(path: Path, *_: object, **__: object) -> None:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(TccacheError, match="No space left"):
+        cachesvc.write_page(small_bench(), file)
+    monkeypatch.undo()
+    assert file.read_text() == "the old one"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_outputs_that_differ_are_told_at_the_top() -> None:
+    """A figure of an arm that computes something else is not to be believed."""
+    bench = small_bench()
+    (trial,) = bench.trials
+    warm = trial.arms[-1]
+    odd = replace(warm.samples[0], differences=("0: 3 values of 8 differ",))
+    arms = (*trial.arms[:-1], replace(warm, samples=(odd, *warm.samples[1:])))
+    text = page_text(replace(bench, trials=(replace(trial, arms=arms),)))
+    assert "the output is not eager&#39;s: 0: 3 values of 8 differ." in text
+
+
 @pytest.mark.parametrize("code", ["import cachesvc; cachesvc.write_page", "import tccache.main"])
 def test_drawing_libraries_load_late(code: str) -> None:
     """Neither the library nor the command loads them, nor torch, before a page is drawn."""

@@ -26,6 +26,7 @@ def outcome(spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0) 
         "startup_s": seconds + 5,
         "stages": [["import torch", 2.0], ["first call", seconds], ["second call", 0.5]],
         "difference": 0.0,
+        "calls": [{"differences": []}],
         "series": [
             {"signature": "call", "seconds": s, "traced": 0, "compiled": 0, "reason": ""}
             for s in (seconds, 0.5, 0.25, 0.25)
@@ -43,17 +44,22 @@ def outcome(spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0) 
 
 
 class Samples:
-    """Takes the place of `run_sample`, and keeps what was asked for."""
+    """Takes the place of `run_sample`, and keeps what was asked for.
+
+    `crowd` is how many directories of samples there were at once, at most.
+    """
 
     def __init__(self, **verdicts: str) -> None:
         self.asked: list[tuple[str, SampleSpec, Path, Path | None]] = []
         self.verdicts = verdicts
+        self.crowd = 0
         self.raising: dict[tuple[str, int], BaseException] = {}
 
     def __call__(self, spec: SampleSpec, home: Path, caches: Path | None = None) -> dict[str, Any]:
         number = sum(arm == spec.arm for arm, *_ in self.asked)
         self.asked.append((spec.arm, spec, home, caches))
         assert home.is_dir()
+        self.crowd = max(self.crowd, sum(other.exists() for *_, other, _ in self.asked))
         if error := self.raising.get((spec.arm, number)):
             raise error
         return outcome(spec, verdict=self.verdicts.get(spec.arm))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,10 @@ def test_only_some_arms(samples: Samples) -> None:
 
 def test_no_directory_is_left(samples: Samples) -> None:
     """Neither in the middle, where disks fill, nor at the end."""
-    bench("weather:small", runs=2)
-    seen = [home for _, _, home, _ in samples.asked]
-    assert not any(home.exists() for home in seen)
-    assert not seen[0].parents[1].exists()
+    samples.raising["megacache", 0] = TccacheError("no mega-cache")
+    bench("weather:small", runs=3)
+    assert samples.crowd == 2  # a sample's own, and those of the cold one
+    assert not samples.asked[0][2].parents[1].exists()
 
 
 @pytest.mark.parametrize("arm", ROUND[1:])
@@ -109,6 +110,39 @@ def test_a_wrong_label_is_a_failure(samples: Samples, arm: str) -> None:
     assert samples.arms.count(arm) == 1
     left = ["eager"] if arm == "cold" else [name for name in ROUND if name != arm]
     assert [name.name for name in trial.arms] == left
+
+
+def test_an_arm_that_fails_later_has_no_figure(samples: Samples) -> None:
+    """Neither that of its first samples: which of them is right nobody knows."""
+    samples.raising["warm", 2] = TccacheError("the warm arm turned out partial")
+    found = bench("weather:small", runs=3)
+    (trial,) = found.trials
+    assert trial.arm("warm") is None
+    assert [len(arm.samples) for arm in trial.arms] == [3, 3, 3, 3]
+
+
+def test_a_full_disk_leaves_what_was_measured(samples: Samples) -> None:
+    """An error of the system is an arm's failure like any other."""
+    samples.raising["warm", 1] = OSError(28, "No space left on device")
+    (failure,) = bench("weather:small", runs=2).failures
+    assert failure.arm == "warm"
+    assert "No space left" in failure.reason
+
+
+def test_an_eager_sample_that_fails_later(samples: Samples) -> None:
+    """The others are compared with the last eager outputs that there are."""
+    samples.raising["eager", 1] = TccacheError("killed")
+    found = bench("weather:small", runs=2)
+    assert [failure.arm for failure in found.failures] == ["eager"]
+    references = [spec.reference for arm, spec, *_ in samples.asked if arm == "cold"]
+    assert len(set(references)) == 1
+
+
+def test_folders_take_any_label(samples: Samples) -> None:
+    """A label may hold quotes and be long; compilers split command lines, file systems count."""
+    odd = Variant(options=(("text", 'a"b c' * 100),))
+    bench("weather:small", runs=1, variants=[odd])
+    assert all(re.fullmatch(r"[\w.-]+", home.name) for _, _, home, _ in samples.asked)
 
 
 def test_a_local_arm_that_compiled_a_graph(
@@ -149,6 +183,7 @@ def test_an_interrupt_leaves_what_was_measured(samples: Samples) -> None:
     found = bench("weather:small", runs=3)
     assert found.interrupted
     (trial,) = found.trials
+    assert trial.bundle is not None
     assert {arm.name: len(arm.samples) for arm in trial.arms} == {
         "eager": 2,
         "cold": 2,
