@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cachesvc.core.bench import ARMS as ARMS
+    from cachesvc.core.arms import ARMS as ARMS
     from cachesvc.core.bench import Bench as Bench
     from cachesvc.core.bench import BreakEven as BreakEven
     from cachesvc.core.bench import Composition as Composition
@@ -102,7 +102,8 @@ if TYPE_CHECKING:
     from cachesvc.start.warm_start import warm_start as warm_start
 
 _PLACES = {
-    "core.bench": ("ARMS", "Bench", "BreakEven", "Composition", "Failure", "Trial"),
+    "core.arms": ("ARMS",),
+    "core.bench": ("Bench", "BreakEven", "Composition", "Failure", "Trial"),
     "core.built": ("Built", "BuiltCall"),
     "core.code": ("Code",),
     "core.compiles": ("Compile",),

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from cachesvc.core.arms import COLD, EAGER, ENOUGH
 from cachesvc.core.break_even import break_even
 from cachesvc.core.components import Components
 from cachesvc.core.digest import Json
 from cachesvc.core.measure import Arm, Spread
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
-
-EAGER = "eager"
-COLD = "cold"
-ARMS = (EAGER, COLD, "warm", "local", "megacache")
-ENOUGH = 3
-"""How many samples a claim needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cachesvc.core.bench import EAGER, Bench, Trial
+from cachesvc.core.arms import EAGER
+from cachesvc.core.bench import Bench, Trial
 from cachesvc.core.measure import Arm, Sample
 from cachesvc.page.table import NOT_MEASURED, Cell, Table, spread
 from cachesvc.page.wording import digits, plain, size

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cachesvc.core.bench import EAGER, Trial
+from cachesvc.core.arms import EAGER
+from cachesvc.core.bench import Trial
 from cachesvc.core.break_even import Cost, break_even
 from cachesvc.core.measure import Arm
 from cachesvc.page.chart import Chart, NoChart

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cachesvc.core.bench import COLD, EAGER, Bench, Trial
+from cachesvc.core.arms import COLD, EAGER
+from cachesvc.core.bench import Bench, Trial
 from cachesvc.core.measure import Arm
 from cachesvc.page.wording import digits, listed, seconds, size
 

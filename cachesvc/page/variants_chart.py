@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cachesvc.core.bench import COLD, EAGER, Trial
+from cachesvc.core.arms import COLD, EAGER
+from cachesvc.core.bench import Trial
 from cachesvc.core.measure import Spread
 from cachesvc.page.chart import Chart
 from cachesvc.page.drawing import across, bar_key, draw, headroom, label

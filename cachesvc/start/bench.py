@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cachesvc.core.bench import ARMS, COLD, EAGER, ENOUGH, Bench, Composition, Failure, Trial
+from cachesvc.core.arms import ARMS, COLD, EAGER, ENOUGH
+from cachesvc.core.bench import Bench, Composition, Failure, Trial
 from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.measure import Sample, arms_of
