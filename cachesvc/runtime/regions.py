@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ _STEPS = (
     " model: to torch each block is a call of its own, which may write over what another one gave"
 )
 
+_Blocks = Collection[torch.nn.Module]
 _Compiled = Iterator[tuple[torch.nn.Module, Any]]
 
 
@@ -48,6 +50,8 @@ def compile_regions(
     (`layer_idx`) are traced each for itself, and what the compiler has made for one serves the
     others out of its cache. Nothing is compiled where no block repeats: `kinds` is empty then.
     Called again, it leaves alone what it has compiled with the same options, and compiles the rest.
+    What it has compiled before and does not choose now stays compiled, and is named with the kinds,
+    unless it lies in a block that is compiled now, or holds one.
 
     Raises UsageError for what is no module, for a model that holds none or is compiled in another
     way, a class that it does not hold, and options that `torch.compile` does not take; then
@@ -56,12 +60,12 @@ def compile_regions(
     _check(model)
     kinds = find_kinds(model, classes)
     compiled = [item for kind in kinds for item in _compile(kind, compile_options)]
-    for module in model.modules():
-        if region_of(module) is not None:
-            module._compiled_call_impl = None
+    blocks = [block for kind in kinds for block in kind.blocks.values()]
+    for module in _crossed(model, blocks):
+        module._compiled_call_impl = None
     for module, call in compiled:
         module._compiled_call_impl = call
-    return _regions(model, kinds, compile_options)
+    return _regions(model, [*kinds, *_others(model, blocks)])
 
 
 def _check(model: object) -> None:
@@ -81,6 +85,39 @@ def _check(model: object) -> None:
         )
 
 
+def _crossed(model: torch.nn.Module, blocks: _Blocks) -> Iterator[torch.nn.Module]:
+    """The compiled modules that lie in one of these blocks, or hold one."""
+    chosen = set(map(id, blocks))
+    inside = {id(module) for block in blocks for module in block.modules()}
+    for module in model.modules():
+        if region_of(module) is None or id(module) in chosen:
+            continue
+        if id(module) in inside or any(id(below) in chosen for below in module.modules()):
+            yield module
+
+
+def _others(model: torch.nn.Module, blocks: _Blocks) -> list[Kind]:
+    """The kinds that an earlier call has compiled, without those of these blocks."""
+    chosen = set(map(id, blocks))
+    found: dict[tuple[str, str], Kind] = {}
+    for path, module in model.named_modules():
+        region = region_of(module)
+        if region is None or id(module) in chosen:
+            continue
+        name, structure, _ = region
+        before = found.get((name, structure), Kind(name, structure, {}, _differ(module)))
+        found[name, structure] = replace(before, blocks={**before.blocks, path: module})
+    return list(found.values())
+
+
+def _differ(block: torch.nn.Module) -> tuple[str, ...]:
+    """In which attributes the blocks differ that were compiled with this one."""
+    call = block._compiled_call_impl
+    function = getattr(call, "_torchdynamo_orig_callable", call)
+    differ: tuple[str, ...] = getattr(function, "differ", ())
+    return differ
+
+
 def _compile(kind: Kind, options: Mapping[str, Any]) -> _Compiled:
     """What calls each block of a kind; the calls that there are, if they are what was asked for."""
     wanted = kind.name, kind.structure, dict(options)
@@ -91,6 +128,7 @@ def _compile(kind: Kind, options: Mapping[str, Any]) -> _Compiled:
     for group in _groups(kind):
         function = _function(kind)
         function.region = wanted  # type: ignore[attr-defined]
+        function.differ = kind.differ  # type: ignore[attr-defined]
         for number, block in enumerate(group):
             call = _torch_compile(function, {**options, **_isolation(number, options)})
             yield block, types.MethodType(call, block)
@@ -164,7 +202,7 @@ def _call(block: Any, *args: Any, **kwargs: Any) -> Any:
     return block._call_impl(*args, **kwargs)
 
 
-def _regions(model: torch.nn.Module, kinds: list[Kind], options: Mapping[str, Any]) -> Regions:
+def _regions(model: torch.nn.Module, kinds: list[Kind]) -> Regions:
     blocks = {id(block) for kind in kinds for block in kind.blocks.values()}
     inside = {id(p) for k in kinds for block in k.blocks.values() for p in block.parameters()}
     return Regions(
@@ -181,7 +219,7 @@ def _regions(model: torch.nn.Module, kinds: list[Kind], options: Mapping[str, An
         parameters=_elements(model.parameters()),
         outside=_elements(p for p in model.parameters() if id(p) not in inside),
         alone=tuple(_alone(model, "", blocks)),
-        notes=(_STEPS,) if kinds and _makes_cuda_graphs(options) else (),
+        notes=(_STEPS,) if any(map(_makes_cuda_graphs, kinds)) else (),
     )
 
 
@@ -201,6 +239,8 @@ def _alone(module: torch.nn.Module, path: str, blocks: set[int]) -> Iterator[str
             yield place
 
 
-def _makes_cuda_graphs(options: Mapping[str, Any]) -> bool:
+def _makes_cuda_graphs(kind: Kind) -> bool:
+    region = region_of(next(iter(kind.blocks.values())))
+    options = {} if region is None else region[2]
     asked = (options.get("options") or {}).get("triton.cudagraphs", False)
     return bool(asked) or options.get("mode") in _GRAPH_MODES

@@ -33,7 +33,7 @@ class Compiler:
         self.graphs: list[list[Any]] = []
         self.runs = 0
 
-    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any], **_: Any) -> Any:
         self.graphs.append(inputs)
 
         def run(*args: Any) -> Any:
@@ -49,6 +49,9 @@ def compiler() -> Iterator[Compiler]:
     torch._dynamo.reset()
     yield Compiler()
     torch._dynamo.reset()
+
+
+GRAPHS = {"triton.cudagraphs": True}
 
 
 class Block(nn.Module):
@@ -215,8 +218,7 @@ def test_in_place(compiler: Compiler) -> None:
 
 
 def test_again(compiler: Compiler) -> None:
-    """With the same options nothing is done; with others what was compiled is compiled anew; what
-    is chosen no more is compiled no more."""
+    """With the same options nothing is done; with others what was compiled is compiled anew."""
     model = Net(2)
     first = compile_regions(model, backend=compiler)
     model(batch())
@@ -227,9 +229,47 @@ def test_again(compiler: Compiler) -> None:
     compile_regions(model, backend=compiler, dynamic=True)
     model(batch())
     assert len(compiler.graphs) > count
-    compile_regions(model, backend=compiler, classes=["Sequential"])
-    assert is_compiled_itself(model.wide)
-    assert not any(map(is_compiled_itself, (*model.narrow, *model.wide)))
+
+
+def test_one_class_after_another(compiler: Compiler) -> None:
+    """What an earlier call has compiled stays so, with its graphs and its options, and is named."""
+
+    class Wide(Block):
+        pass
+
+    model = Net(2)
+    model.wide = nn.Sequential(Wide(4, 0), Wide(4, 1))
+    first = compile_regions(model, backend=compiler, classes=[Block], dynamic=True)
+    model(batch())
+    count = len(compiler.graphs)
+    found = compile_regions(model, backend=compiler, classes=[Wide], options=GRAPHS)
+    assert all(map(is_compiled_itself, (*model.narrow, *model.wide)))
+    assert [kind.kind for kind in found.kinds] == ["Wide", "Block"]
+    assert found.kinds[1:] == first.kinds
+    assert (first.alone, found.alone) == (
+        ("before", "between", "wide"),
+        ("before", "between"),
+    )
+    runs = compiler.runs
+    model(batch())
+    assert compiler.runs == runs + 4
+    assert len(compiler.graphs) == count + 1
+    again = compile_regions(model, backend=compiler, classes=[Block], dynamic=True)
+    assert [kind.kind for kind in again.kinds] == ["Block", "Wide"]
+    assert again.notes == found.notes != ()
+
+
+def test_what_lies_in_a_block_or_holds_one(compiler: Compiler) -> None:
+    """It is compiled with the block or not at all: the last call says which."""
+    model = Net(2)
+    compile_regions(model, backend=compiler)
+    found = compile_regions(model, backend=compiler, classes=["Sequential"])
+    assert [kind.kind for kind in found.kinds] == ["Sequential", "Block"]
+    assert all(map(is_compiled_itself, (model.wide, *model.narrow)))
+    assert not any(map(is_compiled_itself, model.wide))
+    compile_regions(model, backend=compiler)
+    assert not is_compiled_itself(model.wide)
+    assert all(map(is_compiled_itself, (*model.narrow, *model.wide)))
 
 
 def test_options_are_left_as_they_were() -> None:
