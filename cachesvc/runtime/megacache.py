@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -18,12 +20,29 @@ from cachesvc.local.megafile import Artifact, put_together, take_apart
 
 
 def capture() -> tuple[Artifact, ...]:
-    """The artifacts that this process has recorded since its start; empty if there are none."""
+    """The artifacts that this process has recorded since its start; empty if there are none.
+
+    Waits while another thread compiles; compiles of others wait for as long as a save takes.
+    """
     importlib.import_module("torch._dynamo")
-    saved = torch.compiler.save_cache_artifacts()
+    with _compile_lock():
+        saved = torch.compiler.save_cache_artifacts()
     if saved is None:
         return ()
     return take_apart(saved[0], "the mega-cache of this process")
+
+
+def _compile_lock() -> AbstractContextManager[Any]:
+    """The lock that torch holds while it compiles, so also while it records what it has compiled.
+
+    A save forgets what is recorded while it is under way, and no later one has it. Where
+    `torch._dynamo.convert_frame.compile_lock` is missing nothing is held: then what another thread
+    records during a save is only in the live directory. So are autotunings at the first run of a
+    kernel, which torch records without this lock.
+    """
+    module = importlib.import_module("torch._dynamo.convert_frame")
+    lock: AbstractContextManager[Any] = getattr(module, "compile_lock", nullcontext())
+    return lock
 
 
 def load(artifacts: Iterable[Artifact]) -> int:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from fresh_processes import FreshProcesses
+
+from cachesvc.runtime import megacache
 
 pytestmark = pytest.mark.xdist_group("runtime")
 
@@ -97,3 +103,48 @@ result = [garbage, unknown, call(Plain())]
     assert "torch cannot load this mega-cache" in garbage
     assert unknown == 0
     assert counts == [0, 1]
+
+
+@pytest.fixture
+def artifacts() -> Iterator[Any]:
+    """Torch's record of artifacts, empty."""
+    from torch.compiler._cache import CacheArtifactManager
+
+    CacheArtifactManager._ensure_cache_artifacts_registered()
+    with CacheArtifactManager.with_fresh_cache():
+        yield CacheArtifactManager
+
+
+def test_what_is_recorded_during_a_save(artifacts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that compiles meanwhile records after the save, and the next one has it."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    artifacts.record_artifact("inductor", "first", b"1")
+
+    def compiles() -> None:
+        with compile_lock:
+            artifacts.record_artifact("inductor", "second", b"2")
+
+    beside = threading.Thread(target=compiles)
+    to_bytes = artifacts._serializer.to_bytes
+
+    def meanwhile() -> bytes:
+        data: bytes = to_bytes()
+        beside.start()
+        beside.join(0.2)
+        return data
+
+    monkeypatch.setattr(artifacts._serializer, "to_bytes", meanwhile)
+    assert [artifact.key for artifact in megacache.capture()] == ["first"]
+    beside.join()
+    monkeypatch.undo()
+    assert [artifact.key for artifact in megacache.capture()] == ["first", "second"]
+
+
+def test_a_torch_without_that_lock(artifacts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artifacts are captured as before."""
+    from torch._dynamo import convert_frame
+
+    artifacts.record_artifact("inductor", "first", b"1")
+    monkeypatch.delattr(convert_frame, "compile_lock")
+    assert [artifact.key for artifact in megacache.capture()] == ["first"]
