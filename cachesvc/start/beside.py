@@ -17,8 +17,14 @@ class Beside:
     """Runs a push in a thread. What goes wrong is kept, never raised: serving goes on."""
 
     def __init__(self, push: Callable[[], Pushed]) -> None:
+        self._work: Work[Pushed] | None = None
+        self._refusal = ""
         atexit.register(self._last_wait)
-        self._work = Work(push, "tccache-publish", ended=self._forget)
+        try:
+            self._work = Work(push, "tccache-publish", ended=self._forget)
+        except RuntimeError as error:  # as at the end of the interpreter
+            self._forget()
+            self._refusal = f"no thread can be started for it: {error}"
 
     def _forget(self) -> None:
         atexit.unregister(self._last_wait)
@@ -29,15 +35,20 @@ class Beside:
     @property
     def pushed(self) -> Pushed | None:
         """What was published; None before the end, or if it failed."""
-        return self._work.result() if self._work.is_done and not self._work.error else None
+        work = self._work
+        return work.result() if work is not None and work.is_done and not work.error else None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end, at most `timeout` seconds; whether nothing is under way here now."""
+        if self._work is None:
+            return True
         self._work.wait(timeout)
         return not self._work.is_alive
 
     def state(self) -> str:
         """`under way`, what was published and what is to be said about it, or what went wrong."""
+        if self._work is None:
+            return f"failed: {self._refusal}"
         error = self._work.error
         if isinstance(error, TccacheError):
             return f"failed: {error}"

@@ -24,15 +24,26 @@ class Settling:
         self._thread: threading.Thread | None = None
 
     def touch(self) -> None:
-        """Says that something has changed; once `finish` was called it is too late."""
+        """Says that something has changed; once `finish` was called it is too late.
+
+        Raises RuntimeError where no thread can be started, as at the end of the interpreter: then
+        nothing waits to be done, and the next touch tries again.
+        """
         with self._changed:
             if self._ending:
                 return
+            if self._thread is None:
+                self._begin()
             self._touched = time.monotonic()
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = None
+            raise
 
     @property
     def is_waiting(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 import sys
 import threading
@@ -121,3 +122,22 @@ print(code)
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True
     )
     assert done.stdout == "0\n"
+
+
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of the interpreter: that is what became of it, and nobody waits."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    waits: list[object] = []
+    monkeypatch.setattr(atexit, "register", waits.append)
+    monkeypatch.setattr(atexit, "unregister", waits.remove)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    beside = Beside(lambda: pushed(None))
+    assert beside.state() == (
+        "failed: no thread can be started for it: can't create new thread at interpreter shutdown"
+    )
+    assert beside.wait()
+    assert beside.pushed is None
+    assert waits == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from cachesvc.start.settling import Settling
 
 
@@ -62,3 +64,21 @@ def test_without_a_change_there_is_no_thread() -> None:
     settling = Settling(list, 0, "job")
     assert settling.finish(60)
     assert threading.active_count() == before
+
+
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said, nobody waits for what nobody does, and the next touch tries again."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done = []
+    settling = Settling(lambda: done.append(1), 3600, "job")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            settling.touch()
+    assert settling.wait(0)
+    settling.touch()
+    assert settling.finish(60)
+    assert done == [1]
