@@ -9,6 +9,7 @@ from cachesvc.core.digest import Json
 from cachesvc.core.report import Counts, counts_json
 
 NOTHING = Counts()
+_MOST_TEXT = 1000
 
 OUTCOMES = {
     "compiled": "publish what was compiled, or give such calls when the bundle is made",
@@ -39,7 +40,8 @@ class Compile:
     counts: what the compiler counted meanwhile, also for another thread.
     entries, limit: how many compiled versions of the function there were before, and from how many
         on it is compiled no more; None where that is not known.
-    covered: whether the start was given such a call; None where it was given none.
+    covered: whether the start was given such a call; None where it was given none, and for a call
+        of something else than the model that was started.
     """
 
     kind: str
@@ -78,7 +80,7 @@ class Compile:
 
     def _said(self) -> Iterator[str]:
         if self.call:
-            yield f" for {self.call}"
+            yield f" for {self.call[:_MOST_TEXT]}"
         if self.caller:
             yield f" at {self.caller}"
         if self.covered is False:

@@ -50,14 +50,14 @@ class Guard:
 
 def read_guard(reason: str) -> Guard:
     """The guard in a recompile reason of torch; its own words where it is of no known form."""
-    text = _headline(reason)
+    text = guard_text(reason)
     for pattern, guard in _FORMS:
         if match := pattern.search(text):
             return guard(match, reason)
     return Guard(f"what this guards: {text[:_MOST_TEXT]}", _OTHERWISE, curable=False)
 
 
-def _headline(reason: str) -> str:
+def guard_text(reason: str) -> str:
     """The guard itself: without the compile that it belongs to, and the source beside it."""
     first = (reason.strip().splitlines() or ["no reason was given"])[0]
     return re.split(r"\s{2,}#", _COMPILE.sub("", first))[0].strip()

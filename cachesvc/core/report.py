@@ -192,7 +192,8 @@ class Report:
     that failed here and are not used, each with the reason; the keys of those that this start has
     under suspicion are `suspects`, and are not published. `made_apart`: a call was only right with
     what was compiled outside the live directory. `model` are the components of the model digest as
-    the model was before its first call.
+    the model was before its first call; `read_model` gives the model itself while it lives, else
+    None.
     """
 
     name: str
@@ -217,6 +218,7 @@ class Report:
     suspects: frozenset[str] = frozenset()
     made_apart: bool = False
     publishing: Publishing | None = field(default=None, compare=False)
+    read_model: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def counts(self) -> Counts:

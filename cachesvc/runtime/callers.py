@@ -22,17 +22,16 @@ _NOBODYS = (f"{_TORCH}{os.sep}", f"{Path(__file__).parents[1]}{os.sep}", "<froze
 _PATHS = sysconfig.get_paths()
 _PYTHON = tuple(f"{_PATHS[name]}{os.sep}" for name in ("stdlib", "platstdlib", "scripts"))
 _INSTALLED = ("site-packages", "dist-packages")
-_MOST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A call: its signature, its place in the program, and whether a model was called that was
-    asked for. The signature is empty where this torch does not show the call."""
+    """A call: its signature, its place in the program, and which of the models that were asked for
+    it calls (their ids). The signature is empty where this torch does not show the call."""
 
     signature: str = ""
     place: str = ""
-    is_asked: bool = False
+    asked: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ class Callers:
         chosen = asked[-1] if asked else compiled[0] if compiled else None
         if chosen is None:
             return Caller(place=_place(self._frame))
-        text = signature(chosen.args, chosen.kwargs)[:_MOST_TEXT]
-        return Caller(text, _place(chosen.frame), bool(asked))
+        text = signature(chosen.args, chosen.kwargs)
+        return Caller(text, _place(chosen.frame), chosen.called.intersection(models))
 
 
 def _upwards(frame: FrameType | None) -> Iterator[FrameType]:

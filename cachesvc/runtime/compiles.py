@@ -23,6 +23,7 @@ import torch
 
 from cachesvc.core.compiles import NOTHING, Compile
 from cachesvc.core.errors import unexpected
+from cachesvc.core.guard import guard_text
 from cachesvc.core.report import Counts
 from cachesvc.local.live import INDUCTOR, TRITON
 from cachesvc.runtime.callers import Caller, Callers
@@ -54,13 +55,13 @@ class Listener:
     """Who is told of compiles. Both functions are called in the thread that compiles, within
     torch's lock, so they must be quick.
 
-    `receive` gets each compile, and whether one of `models` (ids) was called; `trouble` gets a
-    sentence where something cannot be told.
+    `models` gives the ids of the models whose calls are asked for. `receive` gets each compile, and
+    which of these was called; `trouble` gets a sentence where something cannot be told.
     """
 
-    receive: Callable[[Compile, bool], None]
+    receive: Callable[[Compile, frozenset[int]], None]
     trouble: Callable[[str], None]
-    models: frozenset[int] = frozenset()
+    models: Callable[[], frozenset[int]] = frozenset
 
 
 class _Here(threading.local):
@@ -160,8 +161,12 @@ class _Watched:
     def __enter__(self) -> _Watched:
         self._listeners = () if _here.busy else _ears.listeners
         if self._listeners:
-            _here.busy = True
-            self._safely(self._begin)
+            try:
+                _here.busy = True
+                self._safely(self._begin)
+            except BaseException:  # an interrupt: nobody will call `__exit__`
+                _here.busy = False
+                raise
         return self
 
     def __exit__(
@@ -172,8 +177,8 @@ class _Watched:
     ) -> None:
         if not self._listeners:
             return
-        seconds = time.perf_counter() - self._started
         _here.busy = False
+        seconds = time.perf_counter() - self._started
         if error is not None:
             kinds = tuple(each.__name__ for each in type(error).__mro__)
             self.raised = _Raised(f"{kinds[0]}: {_text(error)}", kinds)
@@ -192,7 +197,7 @@ class _Watched:
         # The caller's frame: this one would keep itself alive, and the tensors of the call.
         callers = Callers(sys._getframe(1))
         if not callers.is_own:  # a call of a start is in that start's report
-            self._callers = tuple((each, callers.of(each.models)) for each in self._listeners)
+            self._callers = tuple((each, callers.of(each.models())) for each in self._listeners)
             self._meter = Meter(_triton())
         self._started = time.perf_counter()
 
@@ -213,7 +218,7 @@ class _Watched:
         )
         for listener, caller in self._callers:
             told = replace(made, call=caller.signature, caller=caller.place)
-            listener.receive(told, caller.is_asked)
+            listener.receive(told, caller.asked)
 
 
 def _triton() -> Path | None:
@@ -296,8 +301,14 @@ def _failed_guard(compile_id: str) -> str:
     """The guard for which a function was compiled again; empty where Dynamo keeps no record."""
     for record in reversed(compile_records()):
         if str(getattr(record, "compile_id", "")) == compile_id:
-            return failed_guard(record)
+            return _guard(record)
     return ""
+
+
+def _guard(record: Any) -> str:
+    """The guard in a record, as torch wrote it but for what it says beside."""
+    reason = failed_guard(record)
+    return guard_text(reason) if reason else ""
 
 
 def _entries(args: Any) -> int | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cachesvc.core.compiles import Compile, Tally
 from cachesvc.core.daemon_pool import DaemonPool
 from cachesvc.core.digest import Json
-from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.core.errors import TccacheError, UsageError, unexpected
 from cachesvc.core.report import Counts, Publishing, Report
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
 from cachesvc.start.supplement import Destination, Supplement, goal_of
@@ -34,6 +34,7 @@ PATIENCE_S = 30.0
 KEEP = 1000
 _MOST_NOTES = 50
 _SHOWN = 20
+_TELLER = "tccache-monitor"
 
 OnCompile = Callable[[Compile], object]
 
@@ -54,28 +55,29 @@ def monitor(
     """Watches what this process compiles from now on, until `stop` or the end of a `with`.
 
     Every compile in every thread counts, and is told with the call that caused it; calls that a
-    start makes are left to that start's report. `report` is that of a start: it says which calls
-    were covered. `model` (several: a sequence, or a mapping by name) makes the calls those of this
-    model where only parts of it are compiled. `on_compile` is given each `Compile` once it has
-    ended, in a thread of its own: it delays nobody, and what it raises is a note. The last `keep`
-    compiles are kept, and all are counted.
+    start makes are left to that start's report. `report` is that of a start: it says which calls of
+    its model were covered. Where only parts of a model are compiled, the call told is that of the
+    model in the report, or of `model` (several: a sequence, or a mapping by name). `on_compile` is
+    given each `Compile` once it has ended, in a thread of its own: it delays nobody, and what it
+    raises is a note. The last `keep` compiles are kept, and all are counted.
 
     With `publish` what was compiled or used is published beside the caller: when nothing was
     compiled for `settle` seconds, and at `stop` or the end of the process, which wait for it, 30 s
-    at most. It goes under the model of the report, else under `model`, else under `label` alone;
-    trust, label and salt are as in `warm_start`, and so is the store, unless the report has one.
-    What is published for calls of `model` says that it covers them. Nothing is published because of
-    a compile that failed.
+    at most. It goes under the model of the report, else under `model`, else under `label` or the
+    name in the report alone; trust, label and salt are as in `warm_start`, and so is the store,
+    unless the report has one. What is published for calls of that model says that it covers them.
+    Nothing is published because of a compile that failed.
 
-    Trouble is a note. Raises UsageError for arguments that cannot be meant. Where TCCACHE_DISABLE
-    is set, nothing is watched.
+    Trouble is a note, whatever it is. Raises UsageError for arguments that cannot be meant. Where
+    TCCACHE_DISABLE is set, nothing is watched.
     """
     if settle < 0 or keep < 0:
         raise UsageError("settle is a number of seconds and keep a number of compiles: 0 or more")
     watching = Monitor(report, model, on_compile, keep)
     if publish and not is_disabled():
-        goal = goal_of(report, model, label, salt)
-        watching._publish(Destination(goal, report, store, trust), settle)
+        watching._publish(
+            lambda: Destination(goal_of(report, model, label, salt), report, store, trust), settle
+        )
     return watching.start()
 
 
@@ -86,6 +88,7 @@ class Monitor:
         self, report: Report | None, model: Any, on_compile: OnCompile | None, keep: int
     ) -> None:
         self._models = () if model is None else tuple(named_models(model).values())
+        self._started = _nothing if report is None else report.read_model
         covered = report.coverage if report is not None else ()
         self._covered = frozenset(call for call in covered if call.startswith("("))
         self._on_compile = on_compile
@@ -100,36 +103,46 @@ class Monitor:
     def _renew(self) -> None:
         """Locks and threads are of one process: a fork of it has its own."""
         self._lock = threading.Lock()
-        self._pool = DaemonPool(1, "tccache-monitor")
+        self._pool = DaemonPool(1, _TELLER)
         self._last: Future[None] | None = None
         self._teller: int | None = None
         if self._supplement is not None:
             self._supplement.renew()
 
-    def _publish(self, destination: Destination, settle_s: float) -> None:
-        """Publishes additions from now on."""
+    def _publish(self, find: Callable[[], Destination], settle_s: float) -> None:
+        """Publishes additions from now on. Raises UsageError where arguments name no place."""
         try:
+            destination = find()
             destination.check()
             self._supplement = Supplement(destination, settle_s, self._note)
+        except UsageError:
+            raise
         except TccacheError as error:
             self._note(f"nothing is published: {error}")
+        except Exception as error:  # a service must start, whatever the code of a model raises
+            self._note(f"nothing is published: {unexpected(error)}")
 
     def start(self) -> Monitor:
-        """Watches, also once more after a stop; harmless if it does."""
+        """Watches, also once more after a stop; harmless if it does. Trouble is a note."""
         if is_disabled():
             self._note(DISABLED)
             return self
-        from cachesvc.runtime.backend import original
+        try:
+            self._listen()
+        except Exception as error:  # a service must start, whatever this torch does not have
+            self._listener = None
+            self._note(f"nothing is watched: {unexpected(error)}")
+        return self
+
+    def _listen(self) -> None:
         from cachesvc.runtime.compiles import Listener, listen
 
-        models = (each for model in self._models for each in (model, original(model)))
-        listener = Listener(self._receive, self._note, frozenset(map(id, models)))
+        listener = Listener(self._receive, self._note, self._wanted)
         if self._exchange(None, listener):
             if self._supplement is not None:
                 self._supplement.renew()
             listen(listener)
             atexit.register(self.stop)
-        return self
 
     def stop(self, patience: float = PATIENCE_S) -> None:
         """Watches no more. Waits until `on_compile` was told of all, and what was compiled is
@@ -231,17 +244,43 @@ class Monitor:
             "notes": list(self.notes),
         }
 
-    def _receive(self, compiled: Compile, is_asked: bool) -> None:
+    def _told(self) -> tuple[Any, ...]:
+        """The models whose calls are told: those that were given, else the one that was started."""
+        started = self._started()
+        return self._models or (() if started is None else (started,))
+
+    def _wanted(self) -> frozenset[int]:
+        """The ids under which they are called."""
+        return frozenset().union(*map(_ids, self._told()))
+
+    def _is_of_start(self, called: frozenset[int]) -> bool:
+        """Whether a call is one of the model that was started; where nobody says which that is, of
+        one that was given."""
+        started = self._started()
+        if not called or started is None:
+            return bool(called)
+        own = (_ids(each) for each in self._told() if _ids(each) & _ids(started))
+        return any(called & ids for ids in own)
+
+    def _receive(self, compiled: Compile, called: frozenset[int]) -> None:
         """Takes a compile in the thread that compiled, where nobody must wait."""
-        if self._covered and compiled.call:
+        is_of_start = self._is_of_start(called)
+        if self._covered and is_of_start:
             compiled = replace(compiled, covered=compiled.call in self._covered)
         with self._lock:
             self._tally = self._tally.plus(compiled)
             self._compiles.append(compiled)
         if self._on_compile is not None:
-            self._last = self._pool.submit(self._tell, self._on_compile, compiled)
+            self._submit(self._on_compile, compiled)
         if self._supplement is not None and compiled.outcome in ("compiled", "hit"):
-            self._supplement.add(compiled.call if is_asked else "")
+            self._supplement.add(compiled.call if is_of_start else "")
+
+    def _submit(self, on_compile: OnCompile, compiled: Compile) -> None:
+        try:
+            self._last = self._pool.submit(self._tell, on_compile, compiled)
+        except RuntimeError as error:  # no thread can be started: nobody must wait for this one
+            self._pool = DaemonPool(1, _TELLER)
+            self._note(f"on_compile was not told of all: {error}")
 
     def _tell(self, on_compile: OnCompile, compiled: Compile) -> None:
         self._teller = threading.get_ident()
@@ -249,6 +288,17 @@ class Monitor:
             on_compile(compiled)
         except BaseException as error:  # the program's own code, in this library's thread
             self._note(f"on_compile raised {type(error).__name__}: {error}")
+
+
+def _nothing() -> None:
+    """The model of no start."""
+
+
+def _ids(model: Any) -> frozenset[int]:
+    """Under which ids a model is called: its own, and that of what `torch.compile` was given."""
+    from cachesvc.runtime.backend import original
+
+    return frozenset((id(model), id(original(model))))
 
 
 _monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()

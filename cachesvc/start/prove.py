@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,4 +172,13 @@ class _Proof:
             model=attempt.goal.model if attempt.goal else Components(),
             suspects=frozenset(self.rescue.aside),
             made_apart=self.rescue.made_apart,
+            read_model=_reference(attempt.model),
         )
+
+
+def _reference(model: Any) -> Callable[[], object]:
+    """What gives the model while it lives; None of several, which no call is made of by itself."""
+    try:
+        return weakref.ref(model)
+    except TypeError:
+        return lambda: None

@@ -20,17 +20,22 @@ _MOST_CALLS = 1000
 
 
 def goal_of(report: Report | None, model: object, label: str | None, salt: str | None) -> Target:
-    """Where a process publishes: as the model was at the start that is reported, else as it is.
+    """Where a process publishes: as the model was at the start that is reported, else as it is;
+    without a digest from either, under the label or the name in the report alone.
 
-    Raises UsageError for a label that is no name, or where nothing says a name.
+    Raises UsageError for a label that is no name, or where nothing says a name; whatever the code
+    of a model raises when it is looked at.
     """
+    name = report.name if label is None and report is not None else label
     if report is not None and report.model:
-        goal = target(report.name if label is None else label)
+        goal = target(name)
         address = replace(goal.address, model=report.model.digest)
         return replace(goal, address=address, model=report.model)
-    if model is None and label is None:
+    if model is not None:
+        return target(model, label=label, salt=salt)
+    if name is None:
         raise UsageError("what is published needs a name: give the report, the model or a label")
-    return target(label if model is None else model, label=label, salt=salt)
+    return target(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,12 @@ class Destination:
         return self.report.store if self.store is None and self.report else self.store
 
     def check(self) -> None:
-        """Raises TccacheError where no publication can come of it; makes no request."""
-        chosen_store(self.place, self.trust)
+        """Raises TccacheError where no publication can come of it, never UsageError: a variable
+        may have named the store. Makes no request."""
+        try:
+            chosen_store(self.place, self.trust)
+        except UsageError as error:
+            raise TccacheError(str(error)) from error
         if self.report is not None and self.report.made_apart:
             raise TccacheError("a call was only right outside the live directory")
 
@@ -84,7 +93,7 @@ class Supplement:
         self._context = read_context()  # threads differ in their settings
         if call and len(self._calls) < _MOST_CALLS:
             self._calls[call] = None
-        self._settling.touch()
+        self._touch()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all that was added is published, at most `timeout` seconds; whether it is."""
@@ -94,7 +103,7 @@ class Supplement:
         """Publishes at once what was added, or could not be published before, within so many
         seconds; whether that has ended."""
         if self._is_behind:
-            self._settling.touch()
+            self._touch()
         return self._settling.finish(patience)
 
     def state(self) -> str:
@@ -102,6 +111,12 @@ class Supplement:
         if self._settling.is_busy:
             return "under way"
         return "waits until compiles settle" if self._settling.is_waiting else self._state
+
+    def _touch(self) -> None:
+        try:
+            self._settling.touch()
+        except RuntimeError as error:
+            self._failed(f"no thread can be started for it: {error}")
 
     def _publish(self) -> None:
         try:

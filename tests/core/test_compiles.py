@@ -63,6 +63,13 @@ def test_a_compile_in_one_line() -> None:
     assert str(Compile("backward", "graph 0/0")) == "traced in 0.00 s: backward of graph 0/0"
 
 
+def test_a_call_with_very_much_in_it() -> None:
+    """It is cut where people read it, and whole for programs, who compare it."""
+    long = replace(MADE, call=f"({'int, ' * 1000}int)")
+    assert len(str(long)) < 1300
+    assert long.to_json()["call"] == long.call
+
+
 def test_json() -> None:
     """Its fields are an interface: they are only ever added."""
     value = MADE.to_json()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cachesvc.core.guard import read_guard
+from cachesvc.core.guard import guard_text, read_guard
 
 BESIDE = "                     # return x * n  # mp/app.py:19 in f\nUser stack trace:\n  File ..."
 MODULE = (
@@ -60,6 +60,20 @@ def test_what_changed(reason: str, subject: str, old: str, new: str, cure: str) 
     guard = read_guard(reason)
     assert (guard.subject, guard.old, guard.new, guard.curable) == (subject, old, new, True)
     assert cure in guard.cure
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (MODULE, "self.step == 0"),
+        (MODULE.partition(": ")[2], "self.step == 0"),
+        ("L['x'].size()[0] <= 5" + BESIDE, "L['x'].size()[0] <= 5"),
+        ("L['text'] == 'a # b'", "L['text'] == 'a # b'"),
+    ],
+)
+def test_the_guard_itself(reason: str, text: str) -> None:
+    """Without padding, the source beside it and torch's hint, whoever has cut the rest already."""
+    assert guard_text(reason) == text
 
 
 @pytest.mark.parametrize("reason", ["0/0: something new in torch", "", "\n"])

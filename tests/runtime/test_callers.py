@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from cachesvc.runtime.callers import Caller, Callers
+from cachesvc.runtime.calls import signature
 
 pytestmark = pytest.mark.xdist_group("runtime")
 
@@ -74,12 +75,12 @@ def test_the_innermost_compiled_call_or_the_outermost_of_a_model() -> None:
 
     assert whole() == Caller("(3)", whole().place)
     inner = call(MODULES, lambda: call(MODULES, whole, own=model), 1, own=model, flag=True)
-    assert (inner.signature, inner.is_asked) == ("(1, flag=True)", True)
+    assert (inner.signature, inner.asked) == ("(1, flag=True)", {id(model)})
     disabled = call(WRAPPERS, lambda: caller(model), 4, name="_fn", own=DisableContext())
     assert disabled.signature == ""
 
 
 def test_a_call_with_very_much_in_it() -> None:
-    """Its signature is cut."""
+    """Its signature is whole, as in a report, with which it is compared."""
     found = call(WRAPPERS, caller, *range(1000), name="compile_wrapper")
-    assert len(found.signature) == 1000
+    assert found.signature == signature(range(1000), {})

@@ -54,6 +54,10 @@ def step(x):
     return (x * x).sum()
 
 
+def scaled(x, factor):
+    return x * factor
+
+
 def raises(x):
     raise ValueError("no")
 
@@ -84,9 +88,9 @@ torch._dynamo.config.recompile_limit = 2
 BACKEND = "aot_eager"
 found, told, asked = {}, [], []
 
-def receive(compiled, is_asked):
+def receive(compiled, called):
     told.append(compiled.to_json())
-    asked.append(is_asked)
+    asked.append(called == {id(blocks)})
 
 def during(name, work):
     told.clear()
@@ -100,7 +104,7 @@ def during(name, work):
 
 troubles = []
 blocks = app.Blocks(BACKEND)
-listener = compiles.Listener(receive, troubles.append, frozenset([id(blocks)]))
+listener = compiles.Listener(receive, troubles.append, lambda: frozenset([id(blocks)]))
 compiles.listen(listener)
 
 model = torch.compile(app.Model(), backend=BACKEND, dynamic=False)
@@ -111,6 +115,8 @@ with torch.no_grad():
     during("limit", lambda: app.serve(model, ones(5, 4)))
     during("past the limit", lambda: app.serve(model, ones(6, 4)))
     during("part", lambda: app.serve(blocks, ones(2, 6)))
+scaled = torch.compile(app.scaled, backend=BACKEND, dynamic=False)
+during("scaled", lambda: [app.serve(scaled, ones(3), factor) for factor in (2, 3)])
 step = torch.compile(app.step, backend=BACKEND)
 during("training", lambda: app.train(step, torch.ones(3, requires_grad=True)))
 plain = torch.compile(lambda x: x + 1, backend=BACKEND)
@@ -212,6 +218,12 @@ def test_a_recompile(found: Any) -> None:
     assert first["entries"] == 1
 
 
+def test_what_torch_writes_beside_a_guard(found: Any) -> None:
+    """Padding and its source are left out of the reason."""
+    _, again = found["scaled"]["told"]
+    assert again["reason"] == "factor == 2"
+
+
 def test_the_recompile_limit(found: Any) -> None:
     """The call that reaches it is told, with the guard: such calls are eager from then on, and
     nobody hears of those that follow."""
@@ -305,6 +317,9 @@ def test_listening_ends(found: Any) -> None:
     assert found["busy"] is False
 
 
+NAMED = Compile("first compile", "f")
+
+
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Compile]:
     """What one listener is told in this process."""
@@ -313,6 +328,22 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Compile]:
     monkeypatch.setattr(compiles, "_ears", compiles._Ears())
     compiles._ears.listeners = (listener,)
     return made
+
+
+def test_an_interrupt(told: list[Compile], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes while a compile is about to be watched is the program's, and the next compile
+    in this thread is told."""
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compiles, "Callers", interrupted)
+        with pytest.raises(KeyboardInterrupt), compiles._Watched(lambda _: NAMED):
+            pass
+    with compiles._Watched(lambda _: NAMED):
+        pass
+    assert [made.function for made in told] == ["f"]
 
 
 def test_an_autotuning(told: list[Compile]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,16 @@ from typing import Any
 import pytest
 
 import cachesvc
+from cachesvc.core.address import Address
 from cachesvc.core.compiles import Compile
-from cachesvc.core.errors import UsageError
+from cachesvc.core.errors import StoreError, UsageError
 from cachesvc.core.report import CallReport, Counts, Report
+from cachesvc.repository.publish import Publication
+from cachesvc.runtime import compiles as runtime_compiles
+from cachesvc.runtime import model as runtime_model
+from cachesvc.start import supplement
 from cachesvc.start.monitor import Monitor, monitor
+from cachesvc.start.publishing import Pushed
 from cachesvc.start.settings import open_repository
 
 from .conftest import Starts
@@ -144,7 +153,15 @@ with cachesvc.monitor(report) as watching:
     app.serve(model, 3, 4)
     app.serve(model, 3, 4)
     path = called(3)
-result = [report.verdict, watching.to_json(), path]
+with cachesvc.monitor(report) as other:
+    torch.compile(lambda x: x + 1, backend="eager")(ones(2, 4))
+
+parts = torch.nn.Sequential(torch.nn.Linear(6, 4), Plain())
+parts[1].compile(backend="eager", dynamic=False)
+with cachesvc.monitor(start(parts, [ones(2, 6)])) as partly:
+    parts(ones(2, 6))  # with gradients, so that it compiles once more
+    app.serve(parts, 3, 6)
+result = [report.verdict, watching.to_json(), path, other.to_json(), partly.to_json()]
 """
 )
 
@@ -174,7 +191,8 @@ def following(starts: Starts, folder: Path, service: Any) -> Any:
 @pytest.fixture(scope="session")
 def late(starts: Starts, folder: Path, service: Any) -> Any:
     """A start with one shape that meets another which the bundle covers: its verdict, what a
-    monitor told, and the functions that such a call runs through."""
+    monitor told, and the functions that such a call runs through; what monitors told of another
+    function, and of a model of which a part is compiled."""
     assert service
     return starts.run(LATE, store=folder / "store", label="served", given={"folder": str(folder)})
 
@@ -266,19 +284,41 @@ def test_what_compiles_is_not_changed_by_a_monitor(service: Any, following: Any,
 
 def test_a_hit_is_told_as_one(late: Any) -> None:
     """A call of another kind that the bundle covers is traced, and nothing is compiled."""
-    verdict, watched, _ = late
+    verdict, watched, *_ = late
     assert verdict == "warm"
     assert watched["outcomes"] == {"hit": 1}
     assert watched["counts"]["graph_hits"] == 1
     assert watched["published"] is None
 
 
+def test_only_calls_of_what_was_started_are_compared(late: Any) -> None:
+    """With those of the start, whichever part of the model compiles, and without naming the model
+    again; of another function nobody knows, though its call looks the same."""
+    *_, watched, _, other, partly = late
+    assert [told["covered"] for told in watched["compiles"]] == [False]
+    assert [(told["call"], told["covered"]) for told in other["compiles"]] == [
+        ("(float32[2, 4])", None)
+    ]
+    assert [(told["call"], told["covered"]) for told in partly["compiles"]] == [
+        ("(float32[2, 6])", True),
+        ("(float32[3, 6])", False),
+    ]
+
+
 MADE = Compile("recompile", "app.py:1 in f", call="(int)", counts=Counts(graph_misses=1))
 
 
-def report(*signatures: str) -> Report:
+ASKED = frozenset({1})
+NOTHING_ADDED = Publication(Address("m", "any", "0" * 64), None)
+
+
+class Model:
+    pass
+
+
+def report(*signatures: str, read_model: Callable[[], object] = lambda: None) -> Report:
     calls = tuple(CallReport(text, 1.0, Counts()) for text in signatures)
-    return Report("m", Counts, calls=calls)
+    return Report("m", Counts, calls=calls, read_model=read_model)
 
 
 @pytest.mark.parametrize(
@@ -286,17 +326,35 @@ def report(*signatures: str) -> Report:
     [(("(int)",), True), (("(str)",), False), (("call train",), None), ((), None)],
 )
 def test_covered(signatures: tuple[str, ...], covered: bool | None) -> None:
-    """Whether the start was given such a call; not known where it was given callables alone."""
+    """Whether the start was given such a call; not known where it was given callables alone, nor of
+    a call of something else."""
     watching = Monitor(report(*signatures), None, None, 10)
-    watching._receive(MADE, False)
-    assert watching.compiles[0].covered is covered
+    watching._receive(MADE, ASKED)
+    watching._receive(MADE, frozenset())
+    assert [made.covered for made in watching.compiles] == [covered, None]
+
+
+def test_a_call_of_another_model() -> None:
+    """It is told where it was asked for, and compared with the calls of the start only if it is of
+    the model that was started, as long as that lives."""
+    started, other = Model(), Model()
+    watching = Monitor(report("(int)", read_model=weakref.ref(started)), [started, other], None, 10)
+    assert watching._wanted() == {id(started), id(other)}
+    watching._receive(MADE, frozenset({id(started)}))
+    watching._receive(MADE, frozenset({id(other)}))
+    assert [made.covered for made in watching.compiles] == [True, None]
+    forgotten = Monitor(report("(int)", read_model=weakref.ref(started)), None, None, 10)
+    assert forgotten._wanted() == {id(started)}
+    del started, watching
+    gc.collect()
+    assert forgotten._wanted() == frozenset()
 
 
 def test_the_last_are_kept() -> None:
     """Memory is bounded, and all are counted and told of."""
     watching = Monitor(None, None, None, 2)
     for number in range(3):
-        watching._receive(replace(MADE, call=f"({number})"), False)
+        watching._receive(replace(MADE, call=f"({number})"), frozenset())
     assert [made.call for made in watching.compiles] == ["(1)", "(2)"]
     assert watching.number == watching.counts.graph_misses == 3
     assert "the last 2:" in watching.summary()
@@ -309,7 +367,7 @@ def test_many_threads() -> None:
 
     def work() -> None:
         for _ in range(50):
-            watching._receive(MADE, False)
+            watching._receive(MADE, frozenset())
             watching.start()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -331,7 +389,7 @@ def test_a_callback_that_stops_the_monitor() -> None:
         stopped.set()
 
     with monitor(on_compile=on_compile) as watching:
-        watching._receive(MADE, False)
+        watching._receive(MADE, frozenset())
         assert stopped.wait(60)
     assert not watching.is_watching
 
@@ -340,7 +398,7 @@ def test_a_callback_that_hangs() -> None:
     """A stop waits no longer than asked."""
     go = threading.Event()
     watching = monitor(on_compile=lambda _: go.wait(60))
-    watching._receive(MADE, False)
+    watching._receive(MADE, frozenset())
     watching.stop(patience=0.01)
     go.set()
     assert watching.number == 1
@@ -360,10 +418,72 @@ def test_arguments_that_cannot_be_meant() -> None:
     """They are the caller's mistake, and raise."""
     with pytest.raises(UsageError, match="give the report, the model or a label"):
         monitor(publish=True, store="/nowhere")
+    with pytest.raises(UsageError, match="a b"):
+        monitor(report("(int)"), publish=True, store="/nowhere", label="a b")
     with pytest.raises(UsageError, match="no model was given"):
         monitor(model=[])
     with pytest.raises(UsageError, match="0 or more"):
         monitor(settle=-1)
+
+
+def test_trouble_with_a_model_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service starts, whatever its model raises when it is looked at; a report without a digest
+    has a name."""
+
+    def odd(*_: object, **__: object) -> None:
+        raise RuntimeError("not now")
+
+    monkeypatch.setattr(runtime_model, "model_components", odd)
+    with monitor(model=Model(), publish=True, store=tmp_path) as watching:
+        assert watching.is_watching
+    assert watching.publishing is None
+    (note,) = watching.notes
+    assert note == "nothing is published: internal error, please report it: RuntimeError: not now"
+    with monitor(report("(int)"), publish=True, store=tmp_path) as watching:
+        assert watching.publishing is not None
+    assert watching.notes == ()
+
+
+def test_a_torch_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a note says so, and the program goes on."""
+
+    def broken(_: object) -> None:
+        raise ImportError("no wrapt")
+
+    monkeypatch.setattr(runtime_compiles, "listen", broken)
+    with monitor() as watching:
+        assert not watching.is_watching
+    assert "nothing is watched: " in watching.notes[0]
+    assert "no wrapt" in watching.notes[0]
+
+
+def test_where_no_thread_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of the interpreter: what is not done is said, and nobody waits for it; where
+    threads can be started again it is done."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    told: list[Compile] = []
+    watching = monitor(on_compile=told.append, publish=True, label="m", store=tmp_path, settle=3600)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        watching._receive(MADE, ASKED)
+        watching._receive(MADE, ASKED)
+        watching.stop()
+    why = "no thread can be started for it: can't start new thread"
+    assert watching.publishing is not None
+    assert watching.publishing.state() == f"failed: {why}"
+    assert watching.notes == (
+        "on_compile was not told of all: can't start new thread",
+        f"nothing was published: {why}",
+    )
+    monkeypatch.setattr(supplement, "push_made", lambda *_, **__: Pushed(NOTHING_ADDED, 0, 0, 0))
+    watching.start()
+    watching._receive(MADE, frozenset())
+    watching.stop()
+    assert told == [MADE]
+    assert watching.publishing.state() == "nothing to add"
 
 
 def test_trouble_with_the_store_is_a_note() -> None:
@@ -381,9 +501,6 @@ def test_a_failed_publication_is_tried_again_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And its trouble is a note, each kind once."""
-    from cachesvc.core.errors import StoreError
-    from cachesvc.start import supplement
-
     tries: list[dict[str, Any]] = []
 
     def push_made(*_: object, **given: Any) -> None:
@@ -392,8 +509,8 @@ def test_a_failed_publication_is_tried_again_at_the_end(
 
     monkeypatch.setattr(supplement, "push_made", push_made)
     watching = monitor(publish=True, label="m", store=tmp_path, settle=0)
-    watching._receive(MADE, True)
-    watching._receive(Compile("first compile", "f", failure="E", call="(bad)"), True)
+    watching._receive(MADE, ASKED)
+    watching._receive(Compile("first compile", "f", failure="E", call="(bad)"), ASKED)
     assert watching.publishing is not None
     assert watching.publishing.wait(60)
     assert watching.publishing.state() == "failed: the store is away"
