@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from cachesvc.core.finding import Finding
 
 _MOST_FILES = 20_000
+_LONG_BUILD_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class OtherCache:
     """A cache that some other program keeps.
 
     `variables` move it, the first that is set counts, and `below` is where it then lies in there;
-    without any it is at `default`, whose `~`, `{cache}` and `{tmp}` are the user's.
+    without any it is at `default`, whose `~`, `{cache}` and `{tmp}` are the user's. `expands` is
+    whether the program reads a `~` in them as the user's home.
     """
 
     name: str
@@ -26,25 +29,39 @@ class OtherCache:
     variables: tuple[str, ...]
     default: str
     below: str = ""
+    expands: bool = False
 
     def folder(self, environ: Mapping[str, str]) -> Path | None:
-        """Where it lies under these environment variables; None where nobody has a home."""
+        """Where it lies under these environment variables; None where nobody has a home, or no
+        temporary directory."""
+        home = environ.get("HOME", "")
         for name in self.variables:
             if environ.get(name):
-                return Path(environ[name]).absolute() / self.below
-        home = environ.get("HOME", "")
-        if not home and not self.default.startswith("{tmp}"):
+                return Path(self._expanded(environ[name], home)).absolute() / self.below
+        if "{tmp}" in self.default:
+            temporary = temporary_folder()
+            own = f"{temporary}/{environ.get('USER', '')}"
+            return None if temporary is None else Path(self.default.format(tmp=own))
+        if not home:
             return None
-        return Path(
-            self.default.replace("~", home).format(
-                cache=environ.get("XDG_CACHE_HOME") or f"{home}/.cache",
-                tmp=f"{tempfile.gettempdir()}/{environ.get('USER', '')}",
-            )
-        )
+        cache = self._expanded(environ.get("XDG_CACHE_HOME") or f"{home}/.cache", home)
+        return Path(self.default.replace("~", home).format(cache=cache))
+
+    def _expanded(self, path: str, home: str) -> str:
+        own = self.expands and home and path.partition("/")[0] == "~"
+        return f"{home}{path[1:]}" if own else path
+
+
+def temporary_folder() -> Path | None:
+    """The temporary directory of programs in Python; None where none can be written."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:
+        return None
 
 
 CACHES = (
-    OtherCache("vllm", "vLLM", ("VLLM_CACHE_ROOT",), "{cache}/vllm"),
+    OtherCache("vllm", "vLLM", ("VLLM_CACHE_ROOT",), "{cache}/vllm", expands=True),
     OtherCache(
         "flashinfer",
         "FlashInfer",
@@ -102,7 +119,9 @@ def other_caches(environ: Mapping[str, str]) -> Iterator[FoundCache]:
 def _measured(folder: Path) -> tuple[int, int, bool]:
     """Files and bytes below a folder, and whether there are more than were counted."""
     files = size = 0
-    for place, _, names in os.walk(folder):
+    for number, (place, _, names) in enumerate(os.walk(folder)):
+        if number == _MOST_FILES:
+            return files, size, True
         for name in names:
             if files == _MOST_FILES:
                 return files, size, True
@@ -115,15 +134,45 @@ def _measured(folder: Path) -> tuple[int, int, bool]:
 
 
 def left_locks(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Lock files of C++ extensions: the file itself is the lock, so one left behind hangs all."""
+    """Lock files of C++ extensions: the file itself is the lock, so one left behind hangs all.
+
+    It is a disease where nobody here has it open and it is older than a long build; else a build
+    may be under way.
+    """
     cache = next(item for item in CACHES if item.name == "torch_extensions")
     folder = cache.folder(environ)
-    for lock in sorted(folder.glob("**/lock")) if folder else ():
+    for lock in sorted(_locks(folder)) if folder else ():
         yield Finding(
             "lock file",
-            "disease",
+            "disease" if _is_old(lock) and not _is_open(lock) else "hint",
             "an extension is being built here, or its build was killed: then every process that"
             " wants it waits for ever",
             where=str(lock),
             cure="remove the file if no build is under way",
         )
+
+
+def _locks(folder: Path) -> Iterator[Path]:
+    """The locks of the extensions in a folder, or in its folders for versions of Python."""
+    yield from folder.glob("*/lock")
+    yield from folder.glob("*/*/lock")
+
+
+def _is_old(lock: Path) -> bool:
+    try:
+        return time.time() - lock.stat().st_mtime > _LONG_BUILD_S
+    except OSError:  # its build has ended meanwhile
+        return False
+
+
+def _is_open(lock: Path) -> bool:
+    """Whether a process of this machine has the file open, as the one that builds has."""
+    real = os.path.realpath(lock)
+    return any(_leads_to(link, real) for link in Path("/proc").glob("[0-9]*/fd/*"))
+
+
+def _leads_to(link: Path, path: str) -> bool:
+    try:
+        return os.readlink(link) == path
+    except OSError:  # another user's, or closed meanwhile
+        return False

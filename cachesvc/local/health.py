@@ -22,6 +22,11 @@ NEEDED_INODES = 5_000
 """Files that a start may make: a bundle has some two thousand."""
 
 _LOCAL = "choose a directory on a local disk"
+_FULL = {
+    errno.ENOSPC: "free space, or get more where there is a quota",
+    errno.EDQUOT: "free space in the quota",
+}
+_CLOSED = {errno.EROFS: "mount it writable", errno.ENOTDIR: "correct the path"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +65,15 @@ class Directory:
 
     def _found(self) -> Iterator[Finding]:
         yield from self._file_system()
-        reason = self._closed()
-        if reason:
+        error = self._closed()
+        if error is None or error.errno in _FULL:
+            yield from tuple(self._full()) or self._refused(error)
+        else:
             yield self._disease(
                 "not writable",
-                f"nothing can be kept here: {reason}",
-                "get the permission, or choose another directory",
+                f"nothing can be kept here: {error.strerror or error}",
+                _or_another(_CLOSED.get(error.errno or 0, "get the permission")),
             )
-        else:
-            yield from self._full()
         yield from self._owner()
 
     def _file_system(self) -> Iterator[Finding]:
@@ -85,15 +90,20 @@ class Directory:
                 "mount it with exec, or choose a directory that can be run from",
             )
 
-    def _closed(self) -> str | None:
-        """Why nothing can be written, or None."""
+    def _closed(self) -> OSError | None:
+        """What writing comes to, or None."""
         try:
             with tempfile.TemporaryFile(dir=existing(self.path)) as file:
                 file.write(b"0")
         except OSError as error:
-            full = error.errno == errno.ENOSPC  # free space and inodes tell it better
-            return None if full else error.strerror or str(error)
+            return error
         return None
+
+    def _refused(self, error: OSError | None) -> Iterator[Finding]:
+        """A file system that has room and takes nothing: there is a quota."""
+        if error is not None:
+            what = f"nothing can be written here: {error.strerror or error}"
+            yield self._disease("space", what, _or_another(_FULL[error.errno or 0]))
 
     def _full(self) -> Iterator[Finding]:
         room = self._room()
@@ -145,3 +155,7 @@ class Directory:
     def _disease(self, kind: str, what: str, cure: str) -> Finding:
         named = f"{cure} ({self.chosen_by})" if self.chosen_by.isupper() else cure
         return Finding(kind, "disease", what, where=self.where, cure=named)
+
+
+def _or_another(cure: str) -> str:
+    return f"{cure}, or choose another directory"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.finding import Finding
-from cachesvc.local.caches import left_locks, other_caches
+from cachesvc.local.caches import left_locks, other_caches, temporary_folder
 from cachesvc.local.fingerprint import TorchNotFound, package_folder, read_torch, torch_folder
 from cachesvc.local.flags import FLAGS, flag_findings
 from cachesvc.local.health import Directory
@@ -22,6 +21,13 @@ from cachesvc.local.quarantine import read_quarantine
 from cachesvc.local.toolchain import c_compiler, python_headers
 from cachesvc.runtime.compiler import has_compiler
 from cachesvc.runtime.directories import current
+
+_NO_TEMPORARY = Finding(
+    "no temporary directory",
+    "disease",
+    "neither TMPDIR nor /tmp is a directory that can be written, and compilers need one",
+    cure="set TMPDIR to a directory on a local disk",
+)
 
 
 @dataclass
@@ -89,8 +95,10 @@ class Checkup:
         named = [str(item.path) for item in found]
         if live is not None and not any(live.root.is_relative_to(item.path) for item in found):
             found.append(Directory(live.root, "the live directory"))
-        if temporary := _temporary_folder():
+        if temporary := temporary_folder():
             found.append(Directory(temporary, "the temporary directory", needed=False))
+        else:
+            self.findings.append(_NO_TEMPORARY)
         for item in found:
             self.findings += item.findings
         self.facts["directories"] = [item.facts for item in found]
@@ -180,10 +188,3 @@ def _passed_over(live: Live, named: Iterable[str]) -> Iterator[Finding]:
         if "passed over" in note and not any(path in note for path in named):
             cure = f"set {HOME} to a directory on a local disk, or leave it so"
             yield Finding("passed over", "hint", note, cure=cure)
-
-
-def _temporary_folder() -> Path | None:
-    try:
-        return Path(tempfile.gettempdir())
-    except OSError:
-        return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,22 @@ def test_read_only(mount: Mount) -> None:
     found = the_one(mount("ro"))
     assert (found.kind, found.severity) == ("not writable", "disease")
     assert found.what == "nothing can be kept here: Read-only file system"
+    assert found.cure.startswith("mount it writable, or choose another directory")
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC])
+def test_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The disk has room, and this user may not write a byte more: no permission helps."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    found = the_one(tmp_path)
+    assert (found.kind, found.severity) == ("space", "disease")
+    assert found.what == f"nothing can be written here: {os.strerror(number)}"
+    assert found.cure.startswith("free space")
+    assert "quota" in found.cure
 
 
 def test_below_a_file(tmp_path: Path) -> None:

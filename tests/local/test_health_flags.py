@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -31,6 +32,10 @@ from cachesvc.local.toolchain import c_compiler, python_headers
         ("TCCACHE_DISABLE", "1", "disease"),
         ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "hint"),
         ("TORCH_COMPILE_CACHE_KEY_TAG", "v2", "hint"),
+        ("TORCHDYNAMO_SUPPRESS_ERRORS", "0", "hint"),
+        ("TORCHINDUCTOR_FX_GRAPH_CACHE", "", "disease"),
+        ("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES", "false", "hint"),
+        ("VLLM_DISABLE_COMPILE_CACHE", "2", "disease"),
     ],
 )
 def test_a_variable_that_matters(variable: str, value: str, severity: str) -> None:
@@ -49,12 +54,38 @@ def test_a_variable_that_matters(variable: str, value: str, severity: str) -> No
         {"TORCH_COMPILE_DISABLE": "0"},
         {"TRITON_ALWAYS_COMPILE": "0"},
         {"TCCACHE_DISABLE": "0"},
+        {"TCCACHE_DISABLE": ""},
+        {"TORCH_COMPILE_DEBUG": "true"},
+        {"CUDA_CACHE_DISABLE": "yes"},
+        {"TRITON_INTERPRET": "enabled"},
         {},
     ],
 )
 def test_a_variable_that_does_not_matter(environ: dict[str, str]) -> None:
     """Empty, or set to what holds anyway."""
     assert list(flag_findings(environ)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "setting"),
+    [
+        ("TORCH_COMPILE_DISABLE", "_dynamo", "disable"),
+        ("TORCHINDUCTOR_FREEZING", "_inductor", "freezing"),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE", "_inductor", "max_autotune"),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "_inductor", "max_autotune_gemm"),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE", "_inductor", "max_autotune_pointwise"),
+        ("TORCHINDUCTOR_COORDINATE_DESCENT_TUNING", "_inductor", "coordinate_descent_tuning"),
+    ],
+)
+def test_torch_takes_no_word_for_on(name: str, module: str, setting: str) -> None:
+    """`true` is off to torch, whose source compares with 1 alone: it is not told as on."""
+    source = (torch_folder() / module / "config.py").read_text()
+    form = rf"^{setting}\b[^=]*= \(?\s*os\.environ\.get\([^)]*\) == \"1\""
+    read = re.search(form, source, re.MULTILINE)
+    assert read is not None
+    assert name in read[0]
+    assert list(flag_findings({name: "true"})) == []
+    assert [item.kind for item in flag_findings({name: "1"})] == ["flag"]
 
 
 def test_torch_reads_them() -> None:
@@ -111,15 +142,64 @@ def test_no_other_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(other_caches({})) == []
 
 
-def test_the_lock_of_an_extension(tmp_path: Path) -> None:
+def _no_temporary_folder() -> str:
+    raise FileNotFoundError("no usable temporary directory")
+
+
+def test_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would lie there is not looked for, and the rest is."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", _no_temporary_folder)
+    (tmp_path / ".deep_gemm").mkdir()
+    (tmp_path / ".deep_gemm" / "kernel").touch()
+    found = other_caches({"HOME": str(tmp_path)})
+    assert [item.cache.name for item in found] == ["deep_gemm"]
+
+
+@pytest.mark.parametrize("variable", ["VLLM_CACHE_ROOT", "XDG_CACHE_HOME"])
+def test_a_home_in_a_variable(variable: str) -> None:
+    """vLLM reads `~` in them, the others do not."""
+    folders = {cache.name: cache.folder({"HOME": "/me", variable: "~/v"}) for cache in CACHES}
+    assert folders["vllm"] == Path("/me/v/vllm" if variable == "XDG_CACHE_HOME" else "/me/v")
+    other = {"HOME": "/me", "TILELANG_CACHE_DIR": "~/t", "VLLM_CACHE_ROOT": "~other/v"}
+    folders = {cache.name: cache.folder(other) for cache in CACHES}
+    assert folders["tilelang"] == Path("~/t").absolute()
+    assert folders["vllm"] == Path("~other/v").absolute()
+
+
+def _lock(folder: Path) -> Path:
+    """An extension's lock of long ago, where torch looks for it."""
+    folder.mkdir(parents=True)
+    (folder / "lock").touch()
+    os.utime(folder / "lock", (1.0, 1.0))
+    return folder / "lock"
+
+
+@pytest.mark.parametrize("below", ["py311_cpu/ext", "ext"])
+def test_the_lock_of_an_extension(tmp_path: Path, below: str) -> None:
     """The file is the lock, so one that a killed build left hangs everybody."""
-    lock = tmp_path / "py311_cpu" / "ext" / "lock"
-    lock.parent.mkdir(parents=True)
-    assert list(left_locks({"TORCH_EXTENSIONS_DIR": str(tmp_path)})) == []
-    lock.touch()
-    (found,) = left_locks({"TORCH_EXTENSIONS_DIR": str(tmp_path)})
+    environ = {"TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    assert list(left_locks(environ)) == []
+    lock = _lock(tmp_path / below)
+    (found,) = left_locks(environ)
     assert (found.kind, found.severity, found.where) == ("lock file", "disease", str(lock))
     assert "remove the file" in found.cure
+
+
+def test_a_build_that_may_be_under_way(tmp_path: Path) -> None:
+    """Its lock is new, or a process has it open: nothing is wrong with this machine."""
+    environ = {"TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    lock = _lock(tmp_path / "ext")
+    with open(lock):
+        assert [item.severity for item in left_locks(environ)] == ["hint"]
+    os.utime(lock)
+    assert [item.severity for item in left_locks(environ)] == ["hint"]
+
+
+def test_locks_are_looked_for_where_torch_has_them(tmp_path: Path) -> None:
+    """Not in all that lies below: the folder may be anything."""
+    _lock(tmp_path / "a" / "b" / "c")
+    assert list(left_locks({"TORCH_EXTENSIONS_DIR": str(tmp_path)})) == []
 
 
 def test_a_lock_that_is_held(tmp_path: Path) -> None:
