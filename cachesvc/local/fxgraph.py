@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cachesvc.local.generated import counted
 from cachesvc.local.pickles import Scanned
 
-_OPERATOR = re.compile(r"= torch\.ops\.(\w+\.\w+)[\w.]*\(")
+_OPERATOR = re.compile(r"= torch\.ops\.(\w+\.\w+)(?:\.\w+)*\(")
 _INPUT = re.compile(r"\[\w+\] example_inputs\[(\d{1,9})\]: (.*)", re.DOTALL)
 _TENSOR = re.compile(r"dtype=torch\.(\w+), shape=torch\.Size\(\[([^\]]{0,1000})\]\)")
 _INPUT_DEVICE = re.compile(r"device=device\(type='(\w+)'")

@@ -348,6 +348,8 @@ LINES = [
     ('extern "C" void ', 20_000, "("),
     ("extern_kernels.", 20_000, "("),
     ('loc("', 50_000, ".py"),
+    ("= torch.ops.aten.", 20_000, ""),
+    ("dtype=torch.int8, shape=torch.Size([", 20_000, ""),
 ]
 
 
@@ -361,6 +363,9 @@ def test_hostile_modules_take_no_time(start: str, times: int, end: str) -> None:
         generated.library_calls(module)
         path = {f"inductor/ab/cab{kind}": module.encode() for kind in (".py", ".cpp")}
         read({**path, FX: pickle.dumps({**GRAPH, "source_code": module}, 4)})
+        lines = [f"[ab] gm: {module}", f"[ab] example_inputs[0]: {module}"]
+        described = {**GRAPH, "_fx_graph_cache_debug_lines": lines}
+        read({FX: pickle.dumps({**described, "inductor_post_grad_graph_str": module}, 4)})
 
 
 def test_entries_of_an_unknown_layout() -> None:
