@@ -60,7 +60,12 @@ def read_guard(reason: str) -> Guard:
 def guard_text(reason: str) -> str:
     """The guard itself: without the compile that it belongs to, and the source beside it."""
     first = (reason.strip().splitlines() or ["no reason was given"])[0]
-    return re.split(r"\s{2,}#", _COMPILE.sub("", first))[0].strip()
+    return re.split(r"\s{2,}#", without_compile(first))[0].strip()
+
+
+def without_compile(reason: str) -> str:
+    """The reason without the number of the compile that its guard belongs to."""
+    return _COMPILE.sub("", reason)
 
 
 def _size(match: re.Match[str], _: str) -> Guard:

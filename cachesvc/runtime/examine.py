@@ -25,8 +25,9 @@ def switched_off() -> tuple[str, ...]:
 
 def _off() -> Iterator[tuple[str, str]]:
     for module, name, off in reversed(_SWITCHES):
-        if getattr(sys.modules.get(module), name, None) is off:
-            yield name, f"{module}.{name} = {off}"
+        value = getattr(sys.modules.get(module), name, None)
+        if value is not None and bool(value) is off:  # a variable can make a text of it
+            yield name, f"{module}.{name} = {value!r}"
 
 
 def recompile_limit() -> int | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cachesvc.core.guard import without_compile
 from cachesvc.core.incident import Incident
 from cachesvc.runtime.watch import seen
 
@@ -88,31 +89,34 @@ def _places(compiles: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _resumed_at(compiled: Any) -> str:
-    match = _RESUMED.match(str(getattr(compiled, "co_name", "") or ""))
-    return "" if match is None else _place(compiled, match["line"], match["name"])
-
-
-def _place(compiled: Any, line: object, name: str) -> str:
-    file = Path(str(getattr(compiled, "co_filename", "") or "")).name
-    return f"{file}:{line} in {name}"
+    return place_of(compiled) if is_resumed(compiled) else ""
 
 
 def is_resumed(compiled: Any) -> bool:
     """Whether a code object, or a record of its compile, is what comes after a break."""
-    return bool(_resumed_at(compiled))
+    return _RESUMED.match(str(getattr(compiled, "co_name", "") or "")) is not None
 
 
 def place_of(compiled: Any) -> str:
     """The place of a code object, or of a record of its compile; of a rest, where it goes on."""
-    name = str(getattr(compiled, "co_name", ""))
-    line = getattr(compiled, "co_firstlineno", "")
-    return _resumed_at(compiled) or _place(compiled, line, name)
+    file = Path(str(getattr(compiled, "co_filename", "") or "")).name
+    name = str(getattr(compiled, "co_name", "") or "")
+    return place_in(file, getattr(compiled, "co_firstlineno", ""), name)
+
+
+def place_in(file: str, line: object, name: str) -> str:
+    """`file:line in function` for a code object's file, first line and name; of what comes after
+    a break, where the function goes on."""
+    resumed = _RESUMED.match(name)
+    if resumed is None:
+        return f"{file}:{line} in {name}"
+    return f"{file}:{resumed['line']} in {resumed['name']}"
 
 
 def failed_guard(record: Any) -> str:
     """The guard for which a function was compiled again; empty if it was not."""
     reason = str(getattr(record, "recompile_reason", None) or "")
-    return headline(reason.partition(": ")[2] or reason) if reason else ""
+    return headline(without_compile(reason)) if reason else ""
 
 
 def _recompiles(compiles: Sequence[Any]) -> Iterator[Incident]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from cachesvc.core.cure import is_limit
 from cachesvc.core.digest import Json
+from cachesvc.runtime.incidents import place_in
 
 VARIABLE = "TORCH_TRACE"
 """Where torch writes its trace to, read when it is imported."""
@@ -30,7 +31,7 @@ _LEADS = r"^(?:(?:Graph Break )?Reason|(?:.*: |torch\.[\w.]+\.)?Unsupported): "
 _LEAD = re.compile(_LEADS)
 _REASON = re.compile(rf"{_LEADS}(?P<text>.+)$", re.MULTILINE)
 _QUOTED = "\nUser code traceback"
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+?)_at_(?P<line>\d+)$")
+_LIMIT = re.compile(r"currently set to (?P<limit>\d{1,9})\b")
 _LOOKUP = re.compile(r"(?P<layer>fx_graph|aotautograd)_cache_(?P<state>hit|miss|bypass)$")
 _COMPONENT = re.compile(r"\[(?P<digest>\w+)\] (?P<name>[\w.\[\]']+): ")
 _TUNING = ("compile_time_autotune_time_us", "runtime_triton_autotune_time_us")
@@ -47,11 +48,12 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
-class Compile:
+class CompileRecord:
     """One compile of a function, or the attempt that the limit refused.
 
     `frame` is the function's number, `version` which compile of it this is, `guard` the failed
-    guard that led to it.
+    guard that led to it. Of an attempt that was refused, `limit` is from how many versions on, None
+    where torch does not say, and `raised` whether the call failed for it.
     """
 
     frame: str
@@ -59,6 +61,8 @@ class Compile:
     place: str = ""
     guard: str = ""
     refused: bool = False
+    limit: int | None = None
+    raised: bool = False
     cudagraph_skip: str = ""
 
 
@@ -81,7 +85,7 @@ class Trace:
     """What a process's compiler wrote down, in order; `tuning_s` is for measuring kernels."""
 
     breaks: tuple[Break, ...] = ()
-    compiles: tuple[Compile, ...] = ()
+    compiles: tuple[CompileRecord, ...] = ()
     lookups: tuple[Lookup, ...] = ()
     tuning_s: float = 0.0
 
@@ -97,7 +101,7 @@ def read_trace(folder: Path, besides: Collection[str] = ()) -> Trace:
     `besides` are names of files that were there before.
     """
     breaks: list[Break] = []
-    compiles: list[Compile] = []
+    compiles: list[CompileRecord] = []
     lookups: list[Lookup] = []
     tuning_us = 0
     for name in _names_in(folder):
@@ -166,27 +170,27 @@ def _reason(payload: str) -> tuple[str, str]:
     return text, text
 
 
-def _compile(metrics: Mapping[str, Any]) -> Iterator[Compile]:
+def _compile(metrics: Mapping[str, Any]) -> Iterator[CompileRecord]:
     frame, _, version = str(metrics.get("compile_id") or "").partition("/")
     if not version.isdecimal():
         return  # an attempt of a backward pass has another form, and was told with its forward
-    yield Compile(
+    failure = f"{metrics.get('fail_type') or ''}: {metrics.get('fail_reason') or ''}"
+    limit = _LIMIT.search(failure) if is_limit(failure) else None
+    yield CompileRecord(
         frame=frame,
         version=int(version),
         place=_place(metrics),
         guard=str(metrics.get("recompile_reason") or ""),
-        refused=is_limit(str(metrics.get("fail_reason") or "")),
+        refused=is_limit(failure),
+        limit=int(limit["limit"]) if limit else None,
+        raised=is_limit(str(metrics.get("fail_type") or "")),
         cudagraph_skip=str(metrics.get("cudagraph_skip_reason") or ""),
     )
 
 
 def _place(metrics: Mapping[str, Any]) -> str:
     file, name = metrics.get("co_filename"), str(metrics.get("co_name") or "")
-    if not file:
-        return ""
-    resumed = _RESUMED.match(name)
-    line = resumed["line"] if resumed else metrics.get("co_firstlineno")
-    return f"{file}:{line} in {resumed['name'] if resumed else name}"
+    return place_in(str(file), metrics.get("co_firstlineno"), name) if file else ""
 
 
 def _lookup(match: re.Match[str], record: Mapping[str, Any], payload: str) -> Lookup:

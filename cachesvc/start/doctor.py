@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from cachesvc.core.digest import Json
-from cachesvc.core.errors import TccacheError
-from cachesvc.core.finding import Diagnosis
+from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.core.finding import Diagnosis, Finding
 from cachesvc.local.whole import disk_errors
-from cachesvc.runtime.trace import OTHERS, VARIABLE, read_trace
+from cachesvc.runtime.trace import OTHERS, VARIABLE, Trace, read_trace
 from cachesvc.runtime.workloads import check_target
 from cachesvc.start.checkup import Checkup
-from cachesvc.start.diagnose import Examined, diagnose, refusal
+from cachesvc.start.diagnose import diagnose
+from cachesvc.start.examined import Examined
+from cachesvc.start.failed import failure
 from cachesvc.start.process import fresh_environment, run_program, workplace
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import directory
@@ -43,8 +45,9 @@ def doctor(
     it. `trace` is a directory to keep torch's structured trace in, which tlparse reads, in `cold`
     and `local`.
 
-    Changes nothing of the user's. Raises UsageError if the target is none, TccacheError if a call
-    of it fails or the trace cannot be kept.
+    A start that fails, or cannot be made on this machine, is a disease, told with all else that was
+    found. Changes nothing of the user's. Raises UsageError if the target is none, TccacheError if
+    the trace cannot be kept.
     """
     if target is not None:
         check_target(target)
@@ -55,59 +58,74 @@ def doctor(
         return Diagnosis(
             target, tuple(machine.findings), {"machine": machine.facts}, tuple(machine.told)
         )
-    return _with_target(machine, target, trace, progress)
+    kept = None if trace is None else _made(directory(trace))
+    return _with_target(machine, target, kept, progress)
 
 
-def _with_target(
-    machine: Checkup, target: str, trace: str | os.PathLike[str] | None, progress: Progress
-) -> Diagnosis:
-    with workplace("tccache-doctor-") as scratch:
-        kept = scratch / "traces" if trace is None else directory(trace)
-        try:
-            starts = dict(_starts(target, scratch, kept, progress))
-        except TccacheError as error:
-            refused = refusal(str(error))
-            if refused is None:
-                raise
-            found = (refused, *machine.findings)
-            return Diagnosis(target, found, {"machine": machine.facts})
-    cold, local = starts["cold"], starts["local"]
-    facts: dict[str, Json] = {
-        "machine": machine.facts,
-        "starts": {name: _facts(item) for name, item in starts.items()},
-        "coverage": list(cold.report["coverage"]),
-        "recompile_limit": cold.recompile_limit,
-        "trace": None if trace is None else str(kept),
-    }
-    findings = (*diagnose(cold, local, os.environ), *machine.findings)
-    return Diagnosis(target, findings, facts, tuple(_told(cold, local)))
-
-
-def _starts(
-    target: str, scratch: Path, kept: Path, progress: Progress
-) -> Iterator[tuple[str, Examined]]:
-    (scratch / _SHARED).mkdir()
+def _made(trace: Path) -> Path:
+    """The directory for the trace, with one for each start in it."""
     for name in STARTS:
-        progress(f"{name} start of {target}")
-        yield name, _examined(target, name, scratch, kept / name)
+        with disk_errors(trace / name):
+            (trace / name).mkdir(parents=True, exist_ok=True)
+    return trace
+
+
+class _StartFailed(TccacheError):
+    """A start that failed, and the trace that it has left."""
+
+    def __init__(self, error: TccacheError, trace: Trace) -> None:
+        super().__init__(str(error))
+        self.trace = trace
+
+
+def _with_target(machine: Checkup, target: str, kept: Path | None, progress: Progress) -> Diagnosis:
+    starts: dict[str, Examined] = {}
+    facts: dict[str, Json] = {"machine": machine.facts}
+    failed: tuple[Finding, ...] = ()
+    try:
+        with workplace("tccache-doctor-") as scratch:
+            for name in STARTS:
+                progress(f"{name} start of {target}")
+                trace = (kept or scratch / "traces") / name
+                starts[name] = _examined(target, name, scratch, trace)
+    except UsageError:
+        raise
+    except (TccacheError, OSError, ValueError) as error:  # a full disk leaves half a JSON file
+        left = error.trace if isinstance(error, _StartFailed) else Trace()
+        failed = (failure(str(error), left),)
+        facts["failure"] = str(error)
+    cold, local = (starts.get(name) for name in STARTS)
+    found = diagnose(cold, local, os.environ) if cold else ()
+    facts |= {
+        "starts": {name: _facts(item) for name, item in starts.items()},
+        "coverage": list(cold.report["coverage"]) if cold else [],
+        "recompile_limit": cold.recompile_limit if cold else None,
+        "trace": None if kept is None else str(kept),
+    }
+    told = tuple(_told(cold, local)) if cold and local else ()
+    return Diagnosis(target, (*failed, *found, *machine.findings), facts, told)
 
 
 def _examined(target: str, name: str, scratch: Path, trace: Path) -> Examined:
     """One start in a fresh process; both have the same directories, as on one machine."""
     shared, own = scratch / _SHARED, scratch / name
-    own.mkdir()
-    with disk_errors(trace):
-        trace.mkdir(parents=True, exist_ok=True)
-        earlier = frozenset(os.listdir(trace))
+    for folder in (shared, own, trace):
+        folder.mkdir(parents=True, exist_ok=True)
+    earlier = frozenset(os.listdir(trace))
     environ = {**fresh_environment(shared, caches=shared), VARIABLE: str(trace)}
-    outcome: dict[str, Any] = run_program(
-        EXAMINATION,
-        json.dumps({"target": target, "filled": name == "local"}),
-        own,
-        environ={key: value for key, value in environ.items() if key not in OTHERS},
-        cwd=own if target.startswith("demo:") else None,
-        failing=f"the {name} start of {target} failed",
-    )
+    try:
+        outcome: dict[str, Any] = run_program(
+            EXAMINATION,
+            json.dumps({"target": target, "filled": name == "local"}),
+            own,
+            environ={key: value for key, value in environ.items() if key not in OTHERS},
+            cwd=own if target.startswith("demo:") else None,
+            failing=f"the {name} start of {target} failed",
+        )
+    except UsageError:
+        raise
+    except TccacheError as error:
+        raise _StartFailed(error, read_trace(trace, besides=earlier)) from error
     return Examined(
         outcome["report"],
         read_trace(trace, besides=earlier),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cachesvc.core.guard import guard_text, read_guard
+from cachesvc.core.guard import guard_text, read_guard, without_compile
 
 BESIDE = "                     # return x * n  # mp/app.py:19 in f\nUser stack trace:\n  File ..."
 MODULE = (
@@ -83,3 +83,9 @@ def test_a_guard_of_no_known_form(reason: str) -> None:
     assert guard.subject.startswith("what this guards: ")
     assert "give a call with each such input" in guard.cure
     assert not guard.curable
+
+
+def test_the_number_of_the_compile_is_left_out() -> None:
+    """Of a region's compile too; what else has a colon in it stays whole."""
+    assert without_compile("0/1: n == 3") == without_compile("0/1_2: n == 3") == "n == 3"
+    assert without_compile("tensor 'x' mismatch: a, b") == "tensor 'x' mismatch: a, b"

@@ -113,7 +113,7 @@ def test_graph_breaks(tmp_path: Path) -> None:
 def test_compiles(tmp_path: Path) -> None:
     """Which function, which version of it, the guard that failed, and the attempt that the limit
     refused, which names no function itself."""
-    limit = "Dynamo recompile limit exceeded\n  Explanation: too many times"
+    limit = "Dynamo recompile limit exceeded\n  Explanation: size limit (currently set to 12). And"
     trace = read(
         tmp_path,
         compiled("0/0", **FUNCTION, cudagraph_skip_reason="mutated inputs"),
@@ -130,9 +130,23 @@ def test_compiles(tmp_path: Path) -> None:
         ("0", 2, "", "0/1: n == 3", True),
         ("1", 0, "/srv/app.py:9 in forward", "", False),
     ]
+    assert [c.limit for c in trace.compiles] == [None, None, 12, None]
+    assert not any(c.raised for c in trace.compiles)
     assert trace.compiles[0].cudagraph_skip == "mutated inputs"
     assert trace.place("0/2") == "/srv/app.py:6 in forward"
     assert trace.place("7") == ""
+
+
+def test_an_attempt_that_the_limit_refuses_by_raising(tmp_path: Path) -> None:
+    """Under fullgraph=True the error's class alone tells of the limit, and no number."""
+    words = "Hard failure due to fullgraph=True"
+    trace = read(
+        tmp_path,
+        compiled("0/8", fail_type="FailOnRecompileLimitHit", fail_reason=words),
+        compiled("0/9", fail_type="InductorError", fail_reason="x, currently set to 3"),
+    )
+    assert [(c.refused, c.raised) for c in trace.compiles] == [(True, True), (False, False)]
+    assert [c.limit for c in trace.compiles] == [None, None]
 
 
 def test_lookups(tmp_path: Path) -> None:
@@ -188,7 +202,7 @@ def test_files_of_before_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["torch._dynamo.config", "nothing"])
 def test_settings(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    """A torch without a setting has it neither off nor limited."""
+    """A torch without a setting has it neither off nor limited; an empty variable is off."""
     import sys
     import types
 
@@ -198,7 +212,12 @@ def test_settings(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
         monkeypatch.delitem(sys.modules, name)
     stand_in = types.ModuleType(module)
     vars(stand_in).update(disable=True, cache_size_limit=8)
+    caches = types.ModuleType("torch._inductor.config")
+    vars(caches).update(fx_graph_cache="", autotune_local_cache=True, force_disable_caches=None)
     monkeypatch.setitem(sys.modules, module, stand_in)
     known = module != "nothing"
-    assert switched_off() == (("torch._dynamo.config.disable = True",) if known else ())
+    if known:
+        monkeypatch.setitem(sys.modules, "torch._inductor.config", caches)
+    off = ("torch._dynamo.config.disable = True", "torch._inductor.config.fx_graph_cache = ''")
+    assert switched_off() == (off if known else ())
     assert recompile_limit() == (8 if known else None)

@@ -10,8 +10,10 @@ import pytest
 from cachesvc.core.finding import Finding
 from cachesvc.core.incident import Incident
 from cachesvc.core.report import CallReport, Counts, Report
-from cachesvc.runtime.trace import Break, Compile, Lookup, Trace
-from cachesvc.start.diagnose import Examined, diagnose, refusal
+from cachesvc.runtime.trace import Break, CompileRecord, Lookup, Trace
+from cachesvc.start.diagnose import diagnose
+from cachesvc.start.examined import Examined
+from cachesvc.start.failed import failure
 
 HERE = f"{os.getcwd()}/app.py"
 FORWARD = f"{HERE}:6 in forward"
@@ -46,10 +48,10 @@ def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
     return [(item.kind, item.severity) for item in findings]
 
 
-def recompiled(number: int, guard: str) -> tuple[Compile, ...]:
+def recompiled(number: int, guard: str) -> tuple[CompileRecord, ...]:
     """As many compiles of a function after its first one."""
-    versions = (Compile("0", n, FORWARD, guard) for n in range(1, number + 1))
-    return (Compile("0", 0, FORWARD), *versions)
+    versions = (CompileRecord("0", n, FORWARD, guard) for n in range(1, number + 1))
+    return (CompileRecord("0", 0, FORWARD), *versions)
 
 
 def test_healthy() -> None:
@@ -77,7 +79,9 @@ def test_without_a_trace_the_counters_tell() -> None:
         Incident("graph break", "Dynamo recompile limit exceeded"),
         Incident("recompile", "tensor 'x' size mismatch at index 0. expected 2, actual 3", "f", 3),
     )
-    broken, recompile = found(start(incidents=incidents))
+    limit, broken, recompile = found(start(incidents=incidents))
+    assert (limit.kind, limit.severity) == ("recompile limit", "disease")
+    assert "recompile_limit" in limit.cure
     assert (broken.where, broken.count) == ("app.py:8 in forward", 2)
     assert "torch.where" in broken.cure
     assert (recompile.kind, recompile.count) == ("recompile", 3)
@@ -98,7 +102,7 @@ def test_a_recompile_that_nothing_cures_is_a_hint() -> None:
 def test_the_limit() -> None:
     """The attempt that it refused is no version, and names no function itself."""
     size = "0/7: tensor 'x' size mismatch at index 0. expected 9, actual 10"
-    refused = Compile("0", 8, "", size, refused=True)
+    refused = CompileRecord("0", 8, "", size, refused=True)
     limit, recompile = found(start(trace=Trace(compiles=(*recompiled(7, size), refused))))
     assert (limit.kind, limit.where, limit.count) == ("recompile limit", "app.py:6 in forward", 1)
     assert limit.what.startswith("8 of 8 versions are used: for further inputs this runs as it was")
@@ -106,12 +110,43 @@ def test_the_limit() -> None:
     assert "8 of 8 versions are used" in recompile.what
 
 
+@pytest.mark.parametrize("name", ["/x/cachesvc/runtime/regions.py", "regions.py"])
+def test_blocks_of_one_kind_that_differ(name: str) -> None:
+    """Each has a version of the kind's function, and a limit for itself: nothing is wrong."""
+    guard = "0/0: self.layer_idx == 0"
+    place = f"{name}:157 in Block_0a1b2c3d"
+    records = tuple(CompileRecord("0", n, place, guard if n else "") for n in range(12))
+    (item,) = found(start(trace=Trace(compiles=records)))
+    assert (item.kind, item.severity, item.count) == ("recompile", "hint", 11)
+    assert "12 versions serve the blocks of this kind, each with a limit of its own" in item.what
+    told = found(start(incidents=(Incident("recompile", guard, place),)))
+    assert kinds(told) == [("recompile", "hint")]
+
+
+def test_more_versions_than_the_setting_allows() -> None:
+    """torch.compile was given a limit of its own: the setting's is not told, and the right one is
+    where an attempt was refused."""
+    size = "0/7: tensor 'x' size mismatch at index 0. expected 9, actual 10"
+    (item,) = found(start(trace=Trace(compiles=recompiled(11, size))))
+    assert item.what.endswith("12 versions are used")
+    unknown = "0/0: something new in torch"
+    assert kinds(found(start(trace=Trace(compiles=recompiled(11, unknown))))) == [
+        ("recompile", "hint")
+    ]
+    refused = CompileRecord("0", 12, "", size, refused=True, limit=12)
+    limit, recompile = found(start(trace=Trace(compiles=(*recompiled(11, size), refused))))
+    assert limit.what.startswith("12 of 12 versions are used")
+    assert recompile.what.endswith("12 of 12 versions are used")
+
+
 def test_recompiles_for_two_reasons_are_two_findings() -> None:
     """Each with its own cure; the versions are those of the function."""
     compiles = (
-        Compile("0", 0, FORWARD),
-        Compile("0", 1, FORWARD, "0/0: tensor 'x' size mismatch at index 0. expected 2, actual 3"),
-        Compile("0", 2, FORWARD, "0/1: n == 0.5"),
+        CompileRecord("0", 0, FORWARD),
+        CompileRecord(
+            "0", 1, FORWARD, "0/0: tensor 'x' size mismatch at index 0. expected 2, actual 3"
+        ),
+        CompileRecord("0", 2, FORWARD, "0/1: n == 0.5"),
     )
     sizes, values = found(start(trace=Trace(compiles=compiles), recompile_limit=None))
     assert "mark_dynamic(x, 0)" in sizes.cure
@@ -122,7 +157,7 @@ def test_recompiles_for_two_reasons_are_two_findings() -> None:
 def test_a_bypass_names_the_function() -> None:
     """Which the trace knows and the counters do not."""
     trace = Trace(
-        compiles=(Compile("0", 0), Compile("1", 0, FORWARD)),
+        compiles=(CompileRecord("0", 0), CompileRecord("1", 0, FORWARD)),
         lookups=(Lookup("Inductor", "bypass", "1/0", "Failed to pickle cache key"),),
     )
     incident = Incident("bypass Inductor", "Failed to pickle cache key.", count=2)
@@ -133,27 +168,121 @@ def test_a_bypass_names_the_function() -> None:
     )
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_setting_is_told_once(named: bool) -> None:
-    """Where a variable sets it, the variable has been named; what follows is not told besides."""
+def test_each_bypass_names_its_own_function() -> None:
+    """Two reasons in one layer; a reason that no lookup has told has no place."""
+    trace = Trace(
+        compiles=(CompileRecord("0", 0, FORWARD), CompileRecord("1", 0, f"{HERE}:9 in g")),
+        lookups=(
+            Lookup("AOTAutograd", "bypass", "0/0", "Unsupported node op x"),
+            Lookup("AOTAutograd", "bypass", "1/0", "Won't cache a graph\nlike this"),
+            Lookup("Inductor", "bypass", "0/0", "Failed to pickle cache key"),
+        ),
+    )
+    reasons = ("Won't cache a graph", "Failed to pickle cache key", "Unsupported node op x")
+    incidents = tuple(Incident("bypass AOTAutograd", reason) for reason in reasons)
+    places = [item.where for item in found(start(trace=trace, incidents=incidents))]
+    assert places == ["app.py:9 in g", "", "app.py:6 in forward"]
+
+
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_a_setting_is_told_once(value: str) -> None:
+    """Where a variable sets it, the variable has been named; what follows is not told besides. A
+    variable that says otherwise sets nothing."""
     off = ("torch.compiler.config.force_disable_caches = True",)
-    environ = {"TORCH_COMPILE_FORCE_DISABLE_CACHES": "1"} if named else {}
     incident = Incident("bypass AOTAutograd", "FX graph cache is not enabled")
     cold = start(switched_off=off, incidents=(incident,))
-    assert kinds(found(cold, start(COLD), **environ)) == ([] if named else [("setting", "disease")])
+    told = kinds(found(cold, start(COLD), TORCH_COMPILE_FORCE_DISABLE_CACHES=value))
+    assert told == ([] if value == "1" else [("setting", "disease")])
+
+
+@pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+def test_a_compiler_that_a_variable_does_not_switch_off(name: str) -> None:
+    """A target that compiles nothing is sick, whatever a variable says that does not matter; and
+    so is one whose program switches the compiler off."""
+    for value in ("0", "true"):
+        assert kinds(found(start(Counts()), **{name: value})) == [("nothing compiled", "disease")]
+    off = start(Counts(), switched_off=("torch._dynamo.config.disable = True",))
+    (item,) = found(off, **{name: "0"})
+    assert item.kind == "setting"
+    assert "torch.compile does nothing" in item.what
+    assert found(start(Counts()), **{name: "1"}) == []
+
+
+def test_a_cache_that_is_off_explains_no_calls_beside_the_compiler() -> None:
+    """Nothing was compiled, with the cache or without it."""
+    off = start(Counts(), switched_off=("torch._inductor.config.fx_graph_cache = False",))
+    assert [item.kind for item in found(off)] == ["setting", "nothing compiled"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "explained"),
+    [
+        ("torch._inductor.config.autotune_local_cache", {"autotuned again"}),
+        ("torch._inductor.config.fx_graph_cache", {"compiled again", "off"}),
+        ("torch._functorch.config.enable_autograd_cache", set()),
+        (
+            "torch.compiler.config.force_disable_caches",
+            {"compiled again", "autotuned again", "off"},
+        ),
+    ],
+)
+def test_a_setting_explains_its_own_consequences(setting: str, explained: set[str]) -> None:
+    """All else that a start shows is told: bypasses, and what the second one did again."""
+    incidents = (
+        Incident("bypass AOTAutograd", "FX graph cache is not enabled"),
+        Incident("bypass Inductor", "Failed to pickle cache key"),
+    )
+    unsaved = Counts(graphs=1, graph_misses=1, autograd_misses=1, generated=1, unsaved=1)
+    cold = start(unsaved, incidents=incidents, switched_off=(f"{setting} = False",))
+    told = {item.kind for item in found(cold, start(COLD, trace=Trace(tuning_s=1.0)))}
+    kept = {"bypass AOTAutograd"} if "off" not in explained else set()
+    everything = {"setting", "bypass Inductor", "compiled again", "autotuned again", "not saved"}
+    assert told == (everything | kept) - explained
+
+
+def test_an_autograd_cache_that_is_off_traces_again() -> None:
+    """That setting is the one disease."""
+    cold = start(switched_off=("torch._functorch.config.enable_autograd_cache = False",))
+    again = start(Counts(graphs=1, graph_hits=1, autograd_misses=1))
+    assert kinds(found(cold, again)) == [("setting", "disease")]
 
 
 def test_compiled_again() -> None:
     """What differs between the keys of one graph in two starts is named, and where it belongs."""
     before = Lookup("Inductor", "miss", "0/0", components={"gm": "a", "x": "b", "gone": "c"})
     after = Lookup("Inductor", "miss", "0/0", components={"gm": "d", "x": "b", "new": "e"})
-    compiles = (Compile("0", 0, FORWARD),)
+    compiles = (CompileRecord("0", 0, FORWARD),)
     (item,) = found(
         start(trace=Trace(compiles=compiles, lookups=(before,))),
         start(COLD, trace=Trace(compiles=compiles, lookups=(after,))),
     )
     assert (item.kind, item.where) == ("compiled again", "app.py:6 in forward")
     assert item.what.endswith("differs from process to process in gm, gone, new")
+
+
+def lookup(state: str, digest: str) -> Lookup:
+    return Lookup("Inductor", state, "0/0", components={"gm": digest})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        ([("miss", "f"), ("miss", "b")], [("hit", ""), ("miss", "b")], False),
+        ([("miss", "f"), ("miss", "b")], [("hit", ""), ("miss", "c")], True),
+        ([("miss", "f"), ("miss", "b")], [("miss", "f"), ("miss", "b")], False),
+        ([("miss", "f"), ("miss", "b")], [("miss", "b")], False),
+        ([("miss", "f")], [("miss", "g"), ("miss", "b")], False),
+    ],
+)
+def test_a_pass_is_compared_with_itself(
+    before: list[tuple[str, str]], after: list[tuple[str, str]], differs: bool
+) -> None:
+    """A graph's forward and backward pass have one number; where the starts made another number of
+    lookups, it is not known which are the same."""
+    cold, local = (Trace(lookups=tuple(lookup(*each) for each in t)) for t in (before, after))
+    (item,) = found(start(trace=cold), start(COLD, trace=local))
+    assert item.kind == "compiled again"
+    assert ("differs from process to process in gm" in item.what) is differs
 
 
 def test_compiled_again_for_no_known_reason() -> None:
@@ -193,7 +322,7 @@ def test_what_the_first_start_could_not_do() -> None:
 
 def test_cuda_graphs_that_were_not_captured() -> None:
     """One hint for each reason."""
-    skipped = tuple(Compile("0", n, FORWARD, cudagraph_skip="mutated inputs") for n in (0, 1))
+    skipped = tuple(CompileRecord("0", n, FORWARD, cudagraph_skip="mutated inputs") for n in (0, 1))
     (item,) = found(start(trace=Trace(compiles=skipped)))
     assert (item.kind, item.severity, item.count) == ("no CUDA graph", "hint", 2)
     assert "mutated inputs" in item.what
@@ -211,13 +340,45 @@ def test_notes_and_missing_counters_are_hints() -> None:
 
 def test_a_graph_break_that_is_not_allowed() -> None:
     """Under fullgraph=True torch raises; the place and the cure are in its words."""
-    item = refusal(
+    item = failure(
         "the cold start of app:w failed: an example call failed: Unsupported: Data-dependent branch"
         "\n  Explanation: Detected it.\n  Hint: Use `torch.cond`.\n\nfrom user code:\n"
         f'   File "{HERE}", line 9, in forward\n    if x.sum() > 0: print(x)\n\nSet TORCHDYNAMO...'
     )
-    assert item is not None
     assert (item.kind, item.severity, item.where) == ("graph break", "disease", "app.py:9")
     assert item.what.endswith("fullgraph=True allows none: Data-dependent branch (Detected it.)")
     assert "torch.where" in item.cure
-    assert refusal("an example call failed: ValueError: no batch of 2") is None
+
+
+def test_a_limit_that_is_not_allowed() -> None:
+    """Under fullgraph=True a call fails that no version fits; the trace knows what changed."""
+    error = (
+        "the cold start of app:w failed: an example call failed: FailOnRecompileLimitHit: Hard"
+        " failure due to fullgraph=True"
+    )
+    size = "0/7: tensor 'x' size mismatch at index 0. expected 9, actual 10"
+    refused = CompileRecord("0", 8, "", size, refused=True)
+    item = failure(error, Trace(compiles=(*recompiled(7, size), refused)))
+    assert (item.kind, item.severity, item.where) == (
+        *("recompile limit", "disease"),
+        "app.py:6 in forward",
+    )
+    assert "mark_dynamic(x, 0)" in item.cure
+    assert failure(error).cure.startswith("raise torch._dynamo.config.recompile_limit")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("an example call failed: ValueError: Unsupported: dtype int4", ""),
+        ("an example call failed: ValueError: recompile_limit is no argument", ""),
+        ("it was killed by SIGKILL (was there too little memory?)", ""),
+        ('Traceback:\n  File "a.py", line 1\n    x()\nKeyError: 7\n', "KeyError: 7"),
+        (f'an example call failed: InductorError: it\n  File "{HERE}"', ""),
+    ],
+)
+def test_a_call_that_failed(words: str, what: str) -> None:
+    """By an error that is none of Dynamo's own: it is told as it is."""
+    item = failure(f"the cold start of app:w failed: {words}")
+    assert (item.kind, item.severity, item.where) == ("call failed", "disease", "")
+    assert item.what == f"the cold start of app:w failed: {what or ' '.join(words.split())}"

@@ -14,6 +14,8 @@ import pytest
 
 import cachesvc
 from cachesvc import Diagnosis, Finding, TccacheError, UsageError, doctor
+from cachesvc.core.incident import Incident
+from cachesvc.core.report import Counts, Report
 from cachesvc.local import fingerprint, health, mounts
 from cachesvc.local import live as live_module
 from cachesvc.local.live import INDUCTOR, TRITON, live_directory
@@ -336,6 +338,26 @@ def test_a_graph_that_is_another_one_in_each_process(examine: Examine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("start")
+def test_blocks_that_differ(examine: Examine) -> None:
+    """Each of ten has a version of their kind's function: a model that works is healthy."""
+    found = examine("regions")
+    assert found.healthy
+    hint = only(found)
+    assert (hint.kind, hint.severity) == ("recompile", "hint")
+    assert "10 versions serve the blocks of this kind, each with a limit of its own" in hint.what
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("start")
+def test_a_forward_pass_that_is_another_one_in_each_process(examine: Examine) -> None:
+    """It is compared with itself, not with the backward pass of the start before."""
+    found = examine("volatile_training")
+    (again,) = (item for item in found.findings if item.kind == "compiled again")
+    assert again.what.endswith("its key differs from process to process in gm")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("start")
 @pytest.mark.parametrize("target", ["printing", "branching", "lengths", "custom_function"])
 def test_the_cure_works(examine: Examine, target: str) -> None:
     """What was named above, done: the target is healthy."""
@@ -358,10 +380,103 @@ def test_calls_that_reach_nothing_compiled(examine: Examine) -> None:
 
 
 @pytest.mark.xdist_group("start")
-def test_a_call_that_fails(examine: Examine) -> None:
-    """There is nothing to examine: the model's own words are told."""
-    with pytest.raises(TccacheError, match=r"cold start of sick_targets:failing failed: .*no b"):
-        examine("failing")
+def test_a_call_that_fails(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's own words are told, and what was found of this machine."""
+    monkeypatch.setattr(checkup, "python_headers", lambda: None)
+    found = examine("failing")
+    call, headers = found.findings
+    assert (call.kind, call.severity, headers.kind) == (
+        *("call failed", "disease"),
+        "no Python headers",
+    )
+    assert call.what.startswith("the cold start of sick_targets:failing failed: an example call")
+    assert "ValueError: Unsupported: a batch of 2" in call.what
+    assert str(found.facts["failure"]).startswith(call.what[:200])
+    assert found.facts["starts"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("start")
+def test_more_shapes_than_are_allowed(examine: Examine) -> None:
+    """With fullgraph=True a call raises, and is made again with nothing compiled."""
+    limit = examine("too_many_lengths_whole").findings[0]
+    assert (limit.kind, limit.severity, limit.where) == (
+        *("recompile limit", "disease"),
+        forward_of("Linear"),
+    )
+    assert "2 versions are used: for further inputs a call fails" in limit.what
+    assert "fullgraph=True" in limit.what
+    assert "mark_dynamic(x, 0)" in limit.cure
+
+
+class TestNoStart:
+    """Machines on which a target cannot be started: what was found of them is told."""
+
+    @pytest.fixture(autouse=True)
+    def _sick(self, clean: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checkup, "has_compiler", lambda: False)
+
+    def test_noexec(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        """A temporary directory that nothing can be loaded from."""
+        monkeypatch.setattr(tempfile, "tempdir", str(mount("noexec")))
+        call, *machine = doctor("demo:gpt").findings
+        assert call.kind == "call failed"
+        assert "set TMPDIR to a directory that can be run from" in call.what
+        assert [item.kind for item in machine] == ["noexec", "no C++ compiler"]
+
+    def test_full(self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        """A temporary directory with no room for the starts' own."""
+        folder = mount("nr_inodes=2")
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        monkeypatch.setattr(health, "NEEDED_INODES", 10)
+        call, *machine = doctor("demo:gpt").findings
+        assert "No space left on device" in call.what
+        assert [item.kind for item in machine] == ["inodes", "no C++ compiler"]
+
+    def test_no_temporary_directory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """None can be written: also the machine alone is told so."""
+
+        def none() -> str:
+            raise FileNotFoundError("No usable temporary directory found")
+
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
+        machine = ["no temporary directory", "no C++ compiler"]
+        assert [item.kind for item in doctor().findings] == machine
+        assert [item.kind for item in doctor("demo:gpt").findings] == ["call failed", *machine]
+
+    def test_half_an_outcome(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The disk was full when the start wrote what it had come to."""
+
+        def execute(program: str, spec: Path, result: Path, *_: Any) -> tuple[Ended, str]:
+            result.write_text('{"report": ')
+            return Ended(1), "OSError: [Errno 28] No space left on device"
+
+        monkeypatch.setattr(process, "execute", execute)
+        kinds = [item.kind for item in doctor("demo:gpt").findings]
+        assert kinds == ["call failed", "no C++ compiler"]
+
+    def test_only_the_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the first one has shown is told."""
+        broken = (Incident("graph break", "it prints", "app.py:3 in forward"),)
+        report = Report(
+            "m", lambda: Counts(graphs=1, graph_misses=1), read_incidents=lambda: broken
+        ).to_json()
+
+        def execute(program: str, spec: Path, result: Path, *_: Any) -> tuple[Ended, str]:
+            if json.loads(spec.read_text())["filled"]:
+                return Ended.of(-9), ""
+            outcome = {"report": report, "switched_off": [], "recompile_limit": 8}
+            result.write_text(json.dumps(outcome))
+            return Ended(0), ""
+
+        monkeypatch.setattr(process, "execute", execute)
+        found = doctor("demo:gpt")
+        kinds = [item.kind for item in found.findings]
+        assert kinds == ["call failed", "graph break", "no C++ compiler"]
+        assert "SIGKILL" in found.findings[0].what
+        starts: Any = found.facts["starts"]
+        assert list(starts) == ["cold"]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cachesvc import Workload
+from cachesvc import Workload, compile_regions
 
 
 class Linear(nn.Module):
@@ -71,6 +71,13 @@ def too_many_lengths() -> Workload:
     return Workload("lengths", model, [(torch.randn(size, 4),) for size in range(2, 12)])
 
 
+def too_many_lengths_whole() -> Workload:
+    """The same for two versions, where nothing may run as it was written."""
+    torch._dynamo.config.recompile_limit = 2
+    model = torch.compile(Linear().eval(), dynamic=False, fullgraph=True)
+    return Workload("whole", model, [(torch.randn(size, 4),) for size in range(2, 6)])
+
+
 class Doubled(torch.autograd.Function):
     """An identity whose gradient is doubled."""
 
@@ -103,6 +110,24 @@ def custom_function() -> Workload:
     return Workload("custom", model, [step], training=True)
 
 
+class Numbered(Linear):
+    """A block that reads its own number, as those with a key-value cache do."""
+
+    def __init__(self, layer_idx: int) -> None:
+        super().__init__()
+        self.layer_idx = layer_idx
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if self.layer_idx >= 0 else x
+
+
+def regions() -> Workload:
+    """More blocks that differ than one function may have versions."""
+    model = nn.Sequential(*map(Numbered, range(10))).eval()
+    compile_regions(model, classes=[Numbered])
+    return _workload(model, (torch.randn(2, 4),))
+
+
 class Volatile(Linear):
     """A graph with a number in it that is another one in each process."""
 
@@ -118,6 +143,21 @@ def volatile() -> Workload:
     return _workload(Volatile(), (torch.randn(2, 4),))
 
 
+def volatile_training() -> Workload:
+    """A training step whose forward pass is another one in each process."""
+    inner = Volatile()
+    model = torch.compile(inner)
+    batch = torch.randn(2, 4)
+
+    def step() -> Any:
+        inner.zero_grad()
+        loss = model(batch).square().sum()
+        loss.backward()
+        return loss
+
+    return Workload("again", model, [step], training=True)
+
+
 def caches_off() -> Workload:
     """A program that switches Inductor's graph cache off."""
     from torch._inductor import config
@@ -128,7 +168,7 @@ def caches_off() -> Workload:
 
 class Failing(Linear):
     def forward(self, x: Tensor) -> Tensor:
-        raise ValueError(f"no batch of {x.shape[0]}")
+        raise ValueError(f"Unsupported: a batch of {x.shape[0]}")
 
 
 def failing() -> Workload:
