@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 from fresh_processes import FreshProcesses
 
+from cachesvc.local.megafile import Artifact
 from cachesvc.runtime import megacache
 
 pytestmark = pytest.mark.xdist_group("runtime")
@@ -115,18 +117,18 @@ def artifacts() -> Iterator[Any]:
         yield CacheArtifactManager
 
 
-def test_what_is_recorded_during_a_save(artifacts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that compiles meanwhile records after the save, and the next one has it."""
-    from torch._dynamo.convert_frame import compile_lock
-
+def record_meanwhile(
+    artifacts: Any, monkeypatch: pytest.MonkeyPatch, lock: AbstractContextManager[Any]
+) -> None:
+    """Captures while another thread records, and then once more."""
     artifacts.record_artifact("inductor", "first", b"1")
+    to_bytes = artifacts._serializer.to_bytes
 
     def compiles() -> None:
-        with compile_lock:
+        with lock:
             artifacts.record_artifact("inductor", "second", b"2")
 
     beside = threading.Thread(target=compiles)
-    to_bytes = artifacts._serializer.to_bytes
 
     def meanwhile() -> bytes:
         data: bytes = to_bytes()
@@ -134,17 +136,39 @@ def test_what_is_recorded_during_a_save(artifacts: Any, monkeypatch: pytest.Monk
         beside.join(0.2)
         return data
 
-    monkeypatch.setattr(artifacts._serializer, "to_bytes", meanwhile)
-    assert [artifact.key for artifact in megacache.capture()] == ["first"]
+    with monkeypatch.context() as patched:
+        patched.setattr(artifacts._serializer, "to_bytes", meanwhile)
+        megacache.capture()
     beside.join()
-    monkeypatch.undo()
     assert [artifact.key for artifact in megacache.capture()] == ["first", "second"]
 
 
+def test_a_compile_during_a_save(artifacts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It records after the save, also in a torch that keeps no list of all artifacts."""
+    from torch._dynamo.convert_frame import compile_lock
+
+    monkeypatch.setattr(megacache, "_recorded", tuple)
+    record_meanwhile(artifacts, monkeypatch, compile_lock)
+
+
+def test_a_backward_pass_during_a_save(artifacts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch holds no lock where its entry is recorded: it is not forgotten either."""
+    record_meanwhile(artifacts, monkeypatch, nullcontext())
+
+
+def test_a_tuning_that_got_better(artifacts: Any) -> None:
+    """The last one under a key counts, as when torch loads all of them."""
+    for content in (b"1", b"2"):
+        artifacts.record_artifact("pgo", "key", content)
+    assert megacache.capture() == (Artifact("pgo", "key", b"2"),)
+
+
 def test_a_torch_without_that_lock(artifacts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Artifacts are captured as before."""
+    """Artifacts are captured as before; so they are in one without that list."""
     from torch._dynamo import convert_frame
 
     artifacts.record_artifact("inductor", "first", b"1")
     monkeypatch.delattr(convert_frame, "compile_lock")
+    assert [artifact.key for artifact in megacache.capture()] == ["first"]
+    monkeypatch.delattr(artifacts, "_seen_artifacts")
     assert [artifact.key for artifact in megacache.capture()] == ["first"]
