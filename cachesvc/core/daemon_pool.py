@@ -19,7 +19,11 @@ _Job = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class DaemonPool:
-    """Runs jobs in at most `size` daemon threads, started as jobs come."""
+    """Runs jobs in at most `size` daemon threads, started as jobs come.
+
+    Where no thread can be started at all, as at the end of an interpreter of Python 3.12, a job is
+    done by who submits it.
+    """
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -31,11 +35,19 @@ class DaemonPool:
         """A future for `function(*args)`."""
         future: Future[R] = Future()
         self._jobs.put((future, function, args))
-        if len(self._threads) < self._size:
-            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        if len(self._threads) < self._size and not self._grow() and not self._threads:
+            self._do(self._jobs.get())
         return future
+
+    def _grow(self) -> bool:
+        """Starts one more thread; whether that was possible."""
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._threads.append(thread)
+        return True
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """The results in the order of the items; raises what a call raised."""
@@ -65,12 +77,17 @@ class DaemonPool:
         self.close()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            future, function, args = job
-            if not future.set_running_or_notify_cancel():
-                continue
+        while self._do(self._jobs.get()):
+            pass
+
+    def _do(self, job: _Job | None) -> bool:
+        """Does a job; whether it was one. Nothing of it is kept alive afterwards."""
+        if job is None:
+            return False
+        future, function, args = job
+        if future.set_running_or_notify_cancel():
             try:
                 future.set_result(function(*args))
             except BaseException as error:
                 future.set_exception(error)
-            del future, function, args, job  # nothing is kept alive while the queue is empty
+        return True

@@ -31,14 +31,18 @@ def in_order(jobs: Iterable[Callable[[], T]], at_once: int) -> Iterator[T]:
 
 
 class _Job(Generic[T]):
-    """One call on a thread of its own."""
+    """One call on a thread of its own; right here where none can be started, as at the end of an
+    interpreter of Python 3.12."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self._results: list[T] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tccache-transfer", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._run()
 
     def _run(self) -> None:
         try:
@@ -47,7 +51,8 @@ class _Job(Generic[T]):
             self._error = error
 
     def wait(self) -> None:
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def result(self) -> T:
         self.wait()

@@ -79,3 +79,26 @@ def test_jobs_may_begin_while_the_interpreter_ends() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "late\n"
+
+
+def _no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs are done by who submits them, in order, and closing waits for nobody."""
+    monkeypatch.setattr(threading.Thread, "start", _no_thread)
+    with DaemonPool(2, "test") as pool:
+        names = pool.map(lambda _: threading.current_thread().name, range(3))
+        assert set(names) == {threading.current_thread().name}
+        with pytest.raises(ZeroDivisionError):
+            pool.submit(lambda: 1 // 0).result()
+
+
+def test_where_no_more_threads_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there do the rest."""
+    with DaemonPool(2, "test") as pool:
+        assert pool.submit(lambda: 1).result() == 1
+        monkeypatch.setattr(threading.Thread, "start", _no_thread)
+        names = list(pool.map(lambda _: threading.current_thread().name, range(3)))
+        assert set(names) == {"test"}

@@ -72,3 +72,15 @@ def test_threads_do_not_hold_up_the_end_of_the_process() -> None:
 def test_nothing_to_do() -> None:
     """No job, no result, no thread."""
     assert list(in_order([], 4)) == []
+
+
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of an interpreter of Python 3.12: the jobs are done right here."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert list(in_order([lambda: 1, lambda: 2, lambda: 3], 2)) == [1, 2, 3]
+    with pytest.raises(ZeroDivisionError):
+        list(in_order([lambda: 1 // 0], 2))
