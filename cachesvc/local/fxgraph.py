@@ -17,7 +17,7 @@ from cachesvc.local.pickles import Scanned
 
 _OPERATOR = re.compile(r"= torch\.ops\.(\w+\.\w+)(?:\.\w+)*\(")
 _INPUT = re.compile(r"\[\w+\] example_inputs\[(\d{1,9})\]: (.*)", re.DOTALL)
-_TENSOR = re.compile(r"dtype=torch\.(\w+), shape=torch\.Size\(\[([^\]]{0,1000})\]\)")
+_TENSOR = re.compile(r"dtype=torch\.(\w+), shape=torch\.Size\(\[([^\[\]]{0,1000})\]\)")
 _INPUT_DEVICE = re.compile(r"device=device\(type='(\w+)'")
 _SHOWN_DEVICE = re.compile(r'\]([a-z]+)(?::\d+)?"')
 _SYMBOL = re.compile(r"\('(\w+)',\)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from cachesvc.core.manifest import Unit
@@ -102,12 +102,15 @@ class Sources:
     def __init__(self, kernels: Iterable[Held]) -> None:
         self._by_label = {item.label: item for item in kernels}
         self._builds: dict[str, list[str]] = {}
-        for label, item in self._by_label.items():
+        self._named: dict[str, list[str]] = {}
+        for label, item in sorted(self._by_label.items()):
             if item.stem:
                 self._builds.setdefault(item.stem, []).append(label)
+            if item.unit.section == "triton":
+                self._named.setdefault(item.name, []).append(label)
         self._texts = sorted((i.text.lstrip(), label) for label, i in self._by_label.items())
 
-    def units(self, kernel: generated.Generated, named: Iterable[str]) -> tuple[str, ...]:
+    def units(self, kernel: generated.Generated, named: Collection[str]) -> tuple[str, ...]:
         """The keys of the units that hold a kernel of a module: its source, then its builds.
 
         `named` are the names in the graph's pickle. Of two equal sources Triton builds one, and
@@ -115,13 +118,9 @@ class Sources:
         """
         stem = kernel.stem if kernel.stem in self._by_label else self._with_code(kernel.code)
         builds = self._builds.get(stem or kernel.stem or "") or [
-            label for label in sorted(named) if self._is_build(label, kernel.name)
+            label for label in self._named.get(kernel.name, ()) if label in named
         ]
         return tuple(self._by_label[label].unit.key for label in (stem, *builds) if label)
-
-    def _is_build(self, label: str, name: str) -> bool:
-        item = self._by_label.get(label)
-        return item is not None and item.unit.section == "triton" and item.name == name
 
     def _with_code(self, code: str) -> str | None:
         """The stem whose text begins with this code: of C++ no name leads to the file."""

@@ -364,8 +364,17 @@ def test_hostile_modules_take_no_time(start: str, times: int, end: str) -> None:
         path = {f"inductor/ab/cab{kind}": module.encode() for kind in (".py", ".cpp")}
         read({**path, FX: pickle.dumps({**GRAPH, "source_code": module}, 4)})
         lines = [f"[ab] gm: {module}", f"[ab] example_inputs[0]: {module}"]
-        described = {**GRAPH, "_fx_graph_cache_debug_lines": lines}
-        read({FX: pickle.dumps({**described, "inductor_post_grad_graph_str": module}, 4)})
+        described = {**GRAPH, "lines": lines, "inductor_post_grad_graph_str": module}
+        read({FX: pickle.dumps(described, 4)})
+
+
+@pytest.mark.timeout(20)
+def test_a_hostile_graph_with_many_names_takes_no_time() -> None:
+    """Each of its kernels is looked for among the builds that there are, not among its names."""
+    module = "".join(f"k{n} = async_compile.triton('k', '''c''')\n" for n in range(5_000))
+    names = [f"name{n}" for n in range(50_000)]
+    (graph,) = read({FX: pickle.dumps({"source_code": module, "names": names}, 4)}).graphs
+    assert len(graph.kernels) == 5_000
 
 
 def test_entries_of_an_unknown_layout() -> None:

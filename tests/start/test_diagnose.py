@@ -272,6 +272,7 @@ def lookup(state: str, digest: str) -> Lookup:
         ([("miss", "f"), ("miss", "b")], [("miss", "f"), ("miss", "b")], False),
         ([("miss", "f"), ("miss", "b")], [("miss", "b")], False),
         ([("miss", "f")], [("miss", "g"), ("miss", "b")], False),
+        ([("hit", "f")], [("miss", "g")], False),
     ],
 )
 def test_a_pass_is_compared_with_itself(
