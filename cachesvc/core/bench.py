@@ -139,7 +139,7 @@ class Failure:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.variant}, {self.arm}: {self.reason}"
+        return f"{self.variant}, {self.arm}: {' '.join(self.reason.split())}"
 
     def to_json(self) -> dict[str, Json]:
         return {"variant": self.variant, "arm": self.arm, "reason": self.reason}

@@ -28,7 +28,8 @@ _BREAKS = (
     ),
     (
         r"\.item\(\)|_local_scalar_dense|capture_scalar_outputs|\.tolist\(\)",
-        "keep the value in a tensor, or set torch._dynamo.config.capture_scalar_outputs = True",
+        "keep the value in a tensor; where a branch hangs on it, take torch.where or torch.cond;"
+        " else set torch._dynamo.config.capture_scalar_outputs = True",
     ),
     (
         r"dynamic[ -]shape operator|dynamic output shape|nonzero|capture_dynamic_output_shape_ops",

@@ -22,10 +22,11 @@ class DaemonPool:
     """Runs jobs in at most `size` daemon threads, started as jobs come.
 
     Where no thread can be started at all, as at the end of an interpreter of Python 3.12, a job is
-    done by who submits it.
+    done by who submits it; or, with `beside_only`, RuntimeError is raised.
     """
 
-    def __init__(self, size: int, name: str) -> None:
+    def __init__(self, size: int, name: str, *, beside_only: bool = False) -> None:
+        self._beside_only = beside_only
         self._size = size
         self._name = name
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -34,20 +35,25 @@ class DaemonPool:
     def submit(self, function: Callable[..., R], *args: Any) -> Future[R]:
         """A future for `function(*args)`."""
         future: Future[R] = Future()
-        self._jobs.put((future, function, args))
-        if len(self._threads) < self._size and not self._grow() and not self._threads:
-            self._do(self._jobs.get())
+        job = future, function, args
+        if len(self._threads) < self._size:
+            self._grow()
+        if self._threads:
+            self._jobs.put(job)
+        else:
+            self._do(job)
         return future
 
-    def _grow(self) -> bool:
-        """Starts one more thread; whether that was possible."""
+    def _grow(self) -> None:
+        """Starts one more thread, if that is possible."""
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            return False
-        self._threads.append(thread)
-        return True
+            if self._beside_only and not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """The results in the order of the items; raises what a call raised."""

@@ -91,12 +91,12 @@ class Sample:
     compiled: int
     native_builds: int
     difference: float | None = None
-    differences: tuple[str, ...] = ()
     summary: str = ""
     calls: tuple[CallTime, ...] = ()
     round_length: int = 1
     peak_bytes: int | None = None
     device_peak_bytes: int | None = None
+    differences: tuple[str, ...] = ()
 
     @property
     def steady_s(self) -> float | None:

@@ -340,8 +340,8 @@ def _meaning(counts: Counts) -> Iterator[str]:
         yield f"AOTAutograd had no entry for {counts.autograd_misses} graphs and traced them again"
     if counts.native_builds and not counts.compiled:
         yield (
-            f"native code was built {counts.native_builds} times though the caches hit: the bundle"
-            " lacks the compiled libraries (publish the cache directories, not only a mega-cache)"
+            f"native code was built {counts.native_builds} times though the caches hit: compiled"
+            " libraries are missing there (publish the cache directories, not only a mega-cache)"
         )
     if counts.autotunings and not counts.compiled:
         yield f"{counts.autotunings} autotunings were measured again"

@@ -79,6 +79,8 @@ def _overrides(module: Any) -> Iterator[tuple[str, str]]:
     for name, entry in sorted(getattr(module, "_config", {}).items()):
         if getattr(entry, "deprecated", False) or getattr(entry, "alias", None):
             continue  # another name for a setting that comes by itself, and reading it warns
+        if name.endswith("recompile_limit"):
+            continue  # in no key, and regions raise it while they are compiled
         value = getattr(module, name, None)
         default = getattr(entry, "default", value)
         if isinstance(value, bool | int | float | str) and value != default:

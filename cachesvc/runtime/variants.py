@@ -12,7 +12,7 @@ from cachesvc.core.errors import UsageError
 from cachesvc.core.variant import Variant
 from cachesvc.runtime.calls import reaches_compiled
 from cachesvc.runtime.regions import compile_regions
-from cachesvc.runtime.workloads import Workload
+from cachesvc.runtime.workloads import Workload, told
 
 
 @dataclass
@@ -35,7 +35,12 @@ class Compiler:
         if self.variant.regions and isinstance(target, torch.nn.Module):
             return self._regionally(target, self.variant.arguments())
         compile_: Callable[..., Any] = torch.compile
-        return compile_(target, **self.variant.arguments())
+        try:
+            return compile_(target, **self.variant.arguments())
+        except (TypeError, RuntimeError, ValueError, AssertionError) as error:
+            raise UsageError(
+                f"torch.compile refuses {self.variant.label}: {told(error)}"
+            ) from error
 
     def applied(self, workload: Workload) -> Workload:
         """The workload with its model compiled, unless its function has done that.

@@ -151,6 +151,9 @@ class Attempt:
     def take(self, brought: Brought) -> None:
         """Says what was brought, and prepares the compiler for it."""
         self.brought = brought
+        if brought.has_inductor or self._is_filled():
+            spare_headers()
+            find_either_ptxas()
         self.notes.extend(brought.refused)
         self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)
         if repaired := brought.transfer.repaired:
@@ -162,12 +165,13 @@ class Attempt:
         if self.chosen.differences:
             self.notes.append(_neighbours(self.chosen))
         self.notes.extend(_context_notes(brought.contexts))
-        if brought.has_inductor:
-            spare_headers()
-            find_either_ptxas()
         if brought.tier == "megacache":
             with self.stage("load"):
                 self._load(brought.artifacts)
+
+    def _is_filled(self) -> bool:
+        """Whether the live directory holds graphs, brought or made here."""
+        return self.live is not None and (self.live.folder("inductor") / "fxgraph").is_dir()
 
     def _load(self, paths: Iterable[str]) -> None:
         assert self.live is not None  # noqa: S101 - it was seeded

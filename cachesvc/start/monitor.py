@@ -103,7 +103,7 @@ class Monitor:
     def _renew(self) -> None:
         """Locks and threads are of one process: a fork of it has its own."""
         self._lock = threading.Lock()
-        self._pool = DaemonPool(1, _TELLER)
+        self._pool = DaemonPool(1, _TELLER, beside_only=True)
         self._last: Future[None] | None = None
         self._teller: int | None = None
         if self._supplement is not None:
@@ -279,7 +279,7 @@ class Monitor:
         try:
             self._last = self._pool.submit(self._tell, on_compile, compiled)
         except RuntimeError as error:  # no thread can be started: nobody must wait for this one
-            self._pool = DaemonPool(1, _TELLER)
+            self._pool = DaemonPool(1, _TELLER, beside_only=True)
             self._note(f"on_compile was not told of all: {error}")
 
     def _tell(self, on_compile: OnCompile, compiled: Compile) -> None:

@@ -151,6 +151,8 @@ def _series(
     from cachesvc.runtime.directories import current, triton_folder
     from cachesvc.runtime.memory import device_peak_bytes, peak_bytes
 
+    if len(report.calls) < len(made):
+        raise TccacheError("; ".join(report.notes) or "not all calls were counted")
     first = [
         CallTime(
             call.signature, call.seconds, told.counts.graphs, told.counts.compiled, call.reason
@@ -277,12 +279,20 @@ def _publish(spec: SampleSpec, workload: Workload, report: Report) -> dict[str, 
     }
 
 
+def _told(error: Exception) -> str:
+    from cachesvc.runtime.workloads import told
+
+    return told(error)
+
+
 def main(spec_file: str, result_file: str) -> None:
     spec = SampleSpec(**json.loads(Path(spec_file).read_text()))
     try:
         outcome = run(spec)
     except TccacheError as error:
         outcome = {"error": str(error), "usage": isinstance(error, UsageError)}
+    except Exception as error:  # torch, the model or the disk: whoever waits is told in a line
+        outcome = {"error": _told(error)}
     Path(result_file).write_text(json.dumps(outcome))
 
 

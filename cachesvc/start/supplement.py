@@ -137,11 +137,10 @@ class Supplement:
     def _told(self, pushed: Pushed) -> str:
         for warning in pushed.warnings:
             self._warn(warning)
-        segment = pushed.publication.segment
-        if segment is None:
-            return "nothing to add"
-        self.published = (*self.published, pushed.publication)
-        return f"segment {segment[:12]}"
+        if pushed.publication.segment is not None:
+            self.published = (*self.published, pushed.publication)
+        last = self.published[-1].segment if self.published else None
+        return "nothing to add" if last is None else f"segment {last[:12]}"
 
     def _failed(self, text: str) -> None:
         self._is_behind = True

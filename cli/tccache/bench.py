@@ -171,7 +171,7 @@ def bench(
     out.result({**done.to_json(), **told}, [*_lines(done), *_gate_lines(compared)])
     if html is not None:
         cachesvc.write_page(done, html)
-    out.warn(map(str, done.failures))
+    out.warn(map(str, done.failures) if out.json else ())
     if done.interrupted:
         return INTERRUPTED
     return FAILED if done.failures or (compared and compared.regressions) else 0

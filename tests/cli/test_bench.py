@@ -63,7 +63,7 @@ def test_json(tccache: Command, measured: _Measured) -> None:
     assert ran.json["arms"]["warm"]["verdict"] == "warm"
     assert ran.json["arms"]["warm"]["first_call_s"]["median"] == 2.1
     assert "baseline" not in ran.json
-    assert ran.json["command"].startswith("tccache ")
+    assert ran.json["command"].startswith("tccache")
 
 
 def test_what_is_asked_for(tccache: Command, measured: _Measured) -> None:
@@ -140,13 +140,16 @@ def test_wrong_arguments(tccache: Command, wrong: tuple[str, str]) -> None:
 
 def test_a_failure_is_told(tccache: Command, measured: _Measured) -> None:
     """What was measured is printed, what was not is named, and the exit code says so."""
-    failure = cachesvc.Failure("default", "local", "it was killed")
+    failure = cachesvc.Failure("default", "local", "it was killed\n  there")
     measured.found = replace(measured.found, failures=(failure,))
     ran = tccache("bench", "demo:gpt")
     assert ran.code == 1
     assert "warm" in ran.out
-    assert "not measured: default, local: it was killed" in ran.out
-    assert ran.err == "warning: default, local: it was killed\n"
+    assert "not measured: default, local: it was killed there" in ran.out
+    assert ran.err == ""
+    told = tccache("bench", "demo:gpt", "--json")
+    assert told.json["failures"][0]["arm"] == "local"
+    assert told.err == "warning: default, local: it was killed there\n"
 
 
 def test_what_figures_do_not_say_by_themselves(tccache: Command, measured: _Measured) -> None:

@@ -93,6 +93,8 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         assert set(names) == {threading.current_thread().name}
         with pytest.raises(ZeroDivisionError):
             pool.submit(lambda: 1 // 0).result()
+    with pytest.raises(RuntimeError, match="new thread"):
+        DaemonPool(1, "test", beside_only=True).submit(print)
 
 
 def test_where_no_more_threads_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

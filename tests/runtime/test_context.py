@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -174,3 +175,11 @@ def test_differences_read_as_a_sentence() -> None:
     (difference,) = here.diff({**here, "threads": "64"})
     assert str(difference) == f"threads: {here['threads']} -> 64"
     assert str(here.diff({**here, "new": "1"})[0]) == "new: absent -> 1"
+
+
+def test_limits_of_recompiles_do_not_count() -> None:
+    """They are in no key, and regions raise them while they are compiled."""
+    config = importlib.import_module("torch._dynamo.config")
+    before = read_context()
+    with config.patch(recompile_limit=99, accumulated_recompile_limit=999):
+        assert read_context() == before

@@ -103,3 +103,9 @@ def test_no_regions() -> None:
         Compiler(REGIONS).applied(Workload("w", nn.Sequential(Block()), [ONES]))
     with pytest.raises(UsageError, match="no regions"):
         Compiler(REGIONS).applied(Workload("w", torch.sin, [ONES]))
+
+
+def test_options_that_torch_refuses() -> None:
+    """Named in a sentence, whoever compiles: not the end of a traceback."""
+    with pytest.raises(UsageError, match=r"torch.compile refuses nothing=1: .*nothing"):
+        Compiler(Variant(options=(("nothing", 1),))).applied(Workload("w", _blocks(), [ONES]))

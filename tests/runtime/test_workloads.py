@@ -167,3 +167,10 @@ def test_what_counts_nothing_is_refused(change: dict[str, Any], reason: str) -> 
     assert (make("w", None, [()]).items, make("w", None, [()]).unit) == (1, "calls")
     with pytest.raises(UsageError, match=reason):
         make("w", None, [()], **change)
+
+
+@pytest.mark.parametrize("target", ["../lib/app.py:workload", "app.py:", "lib/app:f", ".app:f"])
+def test_a_path_is_no_module(target: str) -> None:
+    """Python imports names: the error says where it looks for them."""
+    with pytest.raises(UsageError, match=r"is no (module: write app:workload|target)"):
+        check_target(target)

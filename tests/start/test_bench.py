@@ -21,7 +21,7 @@ from cachesvc.core.report import Verdict
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.start import bench as module
-from cachesvc.start import sampler
+from cachesvc.start import sample, sampler
 from cachesvc.start.baseline import gate, read_baseline
 from cachesvc.start.bench import bench
 
@@ -303,3 +303,18 @@ def test_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not any(call.compiled for call in warm.samples[0].calls)
         assert all(call.traced == 0 for call in warm.samples[0].calls[2:])
     assert os.environ.get("TORCHINDUCTOR_CACHE_DIR") is None
+
+
+def test_any_error_of_a_sample_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch or the disk raises in its process, with the place, and no traceback."""
+
+    def run(_: Any) -> None:
+        raise OSError(28, "No space left\non device")
+
+    monkeypatch.setattr(sample, "run", run)
+    spec = sample.SampleSpec("cold", "weather:small", 0.0, "reference")
+    (tmp_path / "spec").write_text(sample.spec_text(spec))
+    sample.main(str(tmp_path / "spec"), str(tmp_path / "result"))
+    told = json.loads((tmp_path / "result").read_text())["error"]
+    assert told.startswith("OSError: [Errno 28] No space left on device")
+    assert "\n" not in told

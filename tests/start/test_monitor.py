@@ -578,3 +578,20 @@ def test_a_monitor_does_not_import_the_compiler(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "[False, False]\n"
+
+
+def test_the_last_segment_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a look that found nothing more: what was published was published."""
+    results = [
+        Pushed(Publication(NOTHING_ADDED.address, "5" * 64), 1, 1, 1),
+        Pushed(NOTHING_ADDED, 0, 0, 0),
+    ]
+    monkeypatch.setattr(supplement, "push_made", lambda *_, **__: results.pop(0))
+    watching = monitor(publish=True, label="m", store=tmp_path, settle=0)
+    for _ in range(2):
+        watching._receive(MADE, ASKED)
+        assert watching.publishing is not None
+        assert watching.publishing.wait(60)
+    watching.stop()
+    assert not results
+    assert watching.publishing.state() == "segment 555555555555"

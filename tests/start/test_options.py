@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cachesvc.core.errors import UsageError
+from cachesvc.start import attempt
+from cachesvc.start.bring import Brought
 from cachesvc.start.options import DEADLINE, DEADLINE_S, checked, deadline_seconds
 from tests.cli.silent_s3 import Bucket
 
@@ -817,3 +820,20 @@ result = [
     assert "a call like (float32[3, 4])" in covered["text"]
     assert "a call like (x=float32[2, 4])" not in covered["text"]
     assert [call["covered"] for call in unknown["calls"]] == [None]
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_headers_are_spared_where_graphs_lie_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filled: bool
+) -> None:
+    """Of an earlier start here, though the store has nothing: the compiler is not run for a header
+    that no kernel needs. In an empty directory it is, as kernels will be built."""
+    spared: list[bool] = []
+    monkeypatch.setattr(attempt, "spare_headers", lambda: spared.append(True))
+    monkeypatch.setenv("TCCACHE_HOME", str(tmp_path))
+    start = attempt.Attempt(torch.nn.Linear(2, 2))
+    folder = start.locate().folder("inductor") / "fxgraph"
+    if filled:
+        folder.mkdir(parents=True)
+    start.take(Brought())
+    assert spared == ([True] if filled else [])

@@ -100,6 +100,11 @@ def check_target(target: str) -> tuple[str, str]:
     names = {_DEMO: _DEMOS, _HF: tuple(ARCHITECTURES)}.get(module)
     if names is not None and function not in names:
         raise UsageError(f"there is no workload {target}: choose one of {', '.join(names)}")
+    if names is None and not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(
+            f"{module!r} is no module: write app:workload, with app.py in the working directory or"
+            " on PYTHONPATH"
+        )
     if module == _HF and importlib.util.find_spec("transformers") is None:
         raise UsageError(
             f"{target} needs transformers, which is not here: pip install transformers"
@@ -117,7 +122,10 @@ def _users(module: str, function: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"cannot load {module}:{function}: {told(error)}") from error
+        raise UsageError(
+            f"cannot load {module}:{function}: {told(error)}; modules are looked for in the working"
+            " directory and on PYTHONPATH"
+        ) from error
     except (Exception, SystemExit) as error:  # as above
         raise UsageError(f"cannot import {module}: {told(error)}") from error
     return found
