@@ -59,10 +59,12 @@ def _spread(told: dict[str, Any], scale: float, digits: int) -> str:
 def _pays(told: dict[str, Any] | None) -> str:
     if told is None:
         return ""
+    about = "" if told["certain"] else "about "
     call, whole = (
-        "never" if told[key] is None else f"{told[key]:,}" for key in ("first_call", "startup")
+        "never" if told[key] is None else f"{about}{told[key]:,}"
+        for key in ("first_call", "startup")
     )
-    return f"{'' if told.get('certain', True) else 'about '}{call}; process: {whole}"
+    return f"{call}; process: {whole}"
 
 
 if __name__ == "__main__":

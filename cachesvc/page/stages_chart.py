@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TITLE = "Where the seconds of a start go"
-_BEFORE = ("interpreter", "import torch", "import compiler", "build model")
+_BEFORE = ("interpreter", "import torch", "import compiler", "build model", "import tccache")
 _LATER = ("second call", "steady")
 
 Segments = tuple[tuple[str, float], ...]
