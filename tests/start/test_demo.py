@@ -80,7 +80,7 @@ def test_a_users_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert warm.difference == pytest.approx(0, abs=1e-6)
     stages = [name for name, _ in warm.stages]
     order = ["interpreter", "import torch", "import compiler", "build model", "identify", "look up"]
-    assert stages == [*order, "pull", "seed", "first call", "second call"]
+    assert stages == [*order, "pull", "seed", "first call", "second call", "steady"]
     assert cold.startup_s > cold.first_call_s > 0
     assert found.pack_bytes > 0
     assert found.ratio("cold", "warm") > 0
