@@ -105,10 +105,10 @@ class Trial:
                 )
 
     def to_json(self) -> dict[str, Json]:
+        """All but the arms, of which a bench tells more."""
         ratios: dict[str, Json] = {name: {**value} for name, value in self.ratios().items()}
         return {
             "variant": self.variant.to_json(),
-            "arms": {arm.name: self.arm_json(arm) for arm in self.arms},
             "ratios": ratios,
             "bundle": self.bundle.to_json() if self.bundle else None,
             "notes": list(self.notes),
@@ -177,10 +177,8 @@ class Bench:
     def to_json(self) -> dict[str, Json]:
         """The fields of `tccache.bench/1`; `arms`, `ratios` and `bundle` are those of the first
         variant, `variants` has all by label."""
-        trials: dict[str, Json] = {
-            trial.variant.label: self._trial_json(trial) for trial in self.trials
-        }
-        first = self._trial_json(self.trials[0]) if self.trials else {}
+        trials = {trial.variant.label: self._trial_json(trial) for trial in self.trials}
+        first = next(iter(trials.values()), {})
         return {
             "target": self.target,
             "workload": self.workload,
@@ -200,14 +198,13 @@ class Bench:
             "arms": first.get("arms", {}),
             "ratios": first.get("ratios", {}),
             "bundle": first.get("bundle"),
-            "variants": trials,
+            "variants": {**trials},
             "failures": [failure.to_json() for failure in self.failures],
         }
 
     def _trial_json(self, trial: Trial) -> dict[str, Json]:
-        told = trial.to_json()
         arms: dict[str, Json] = {
             arm.name: {**trial.arm_json(arm), "throughput_per_s": self.throughput(arm)}
             for arm in trial.arms
         }
-        return {**told, "arms": arms}
+        return {**trial.to_json(), "arms": arms}

@@ -19,11 +19,14 @@ from typing import Any
 from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
 from cachesvc.local.mounts import is_noexec
+from cachesvc.local.whole import check_space
 from cachesvc.start.program import Ended
 from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.target import SALT
 
 SAMPLE = "cachesvc.start.sample"
+_ROOM = 16_000_000
+"""Bytes that even a small compile needs."""
 _FROM_NOTHING = ("cold", "megacache")
 
 # The child must neither inherit a cache, nor a setting of this library, nor be switched off.
@@ -99,7 +102,7 @@ def run_program(
     The module is given two files: the spec's text, and the one to write. An outcome with a field
     `error` says what went wrong, with `usage` true if the caller is to blame: it is raised as
     TccacheError, or UsageError, behind the words `failing`; and so is a process that ends without
-    an outcome, with the end of its own words.
+    an outcome, with the end of its own words. A disk that is full is told.
     """
     spec_file, result_file = home / "spec.json", home / "result.json"
     spec_file.write_text(spec)
@@ -108,8 +111,17 @@ def run_program(
     if ended.exit_code or not outcome or "error" in outcome:
         reason = outcome.get("error") or _how(ended, said)
         kind = UsageError if outcome.get("usage") else TccacheError
-        raise kind(f"{failing}: {reason}")
+        raise kind(f"{failing}: {reason}{_full(home)}")
     return dict(outcome)
+
+
+def _full(home: Path) -> str:
+    """What a compiler's words may not say: that the disk of the process is full."""
+    try:
+        check_space({home: _ROOM})
+    except TccacheError as error:
+        return f"; {error}; TMPDIR says where samples are made"
+    return ""
 
 
 def _read(result_file: Path) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from cachesvc.core.report import Verdict
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.start import bench as module
-from cachesvc.start import sample, sampler
+from cachesvc.start import process, sample, sampler
 from cachesvc.start.baseline import gate, read_baseline
 from cachesvc.start.bench import bench
+from cachesvc.start.program import Ended
 
 ROUND = ["eager", "cold", "warm", "local", "megacache"]
 REGIONS = Variant(regions=True)
@@ -318,3 +319,19 @@ def test_any_error_of_a_sample_is_a_line(tmp_path: Path, monkeypatch: pytest.Mon
     told = json.loads((tmp_path / "result").read_text())["error"]
     assert told.startswith("OSError: [Errno 28] No space left on device")
     assert "\n" not in told
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of the compiler that failed there need not say so."""
+
+    def execute(_: str, __: Path, result: Path, *___: Any) -> tuple[Ended, str]:
+        result.write_text(json.dumps({"error": "g++ ended with 1"}))
+        return Ended.of(0), ""
+
+    monkeypatch.setattr(process, "execute", execute)
+    home = {"environ": {}, "cwd": None, "failing": "the cold start failed"}
+    with pytest.raises(TccacheError, match=r"failed: g\+\+ ended with 1$"):
+        process.run_program("m", "{}", tmp_path, **home)
+    monkeypatch.setattr(process, "_ROOM", 1 << 60)
+    with pytest.raises(TccacheError, match=r"g\+\+ ended with 1; .* MB left .*; TMPDIR says"):
+        process.run_program("m", "{}", tmp_path, **home)
