@@ -213,14 +213,12 @@ def _lines(done: cachesvc.Bench) -> Iterator[str]:
         yield f"not measured: {failure}"
 
 
-_HEADER = (
-    *("start", "first call", "process to result", "verdict", "compiled", "native builds"),
-    *("steady call", "per second", "peak memory", "pays from call"),
-)
+START_HEADER = ("start", "first call", "process to result", "verdict", "compiled", "native builds")
+_HEADER = (*START_HEADER, "steady call", "per second", "peak memory", "pays from call")
 
 
-def _row(done: cachesvc.Bench, trial: cachesvc.Trial, arm: cachesvc.Arm) -> tuple[str, ...]:
-    steady, rate = arm.steady_s, done.throughput(arm)
+def start_cells(arm: cachesvc.Arm) -> tuple[str, ...]:
+    """What there is to tell of an arm's starts, a cell for each word of the header."""
     return (
         arm.name,
         str(arm.first_call_s),
@@ -228,6 +226,13 @@ def _row(done: cachesvc.Bench, trial: cachesvc.Trial, arm: cachesvc.Arm) -> tupl
         arm.verdict.value,
         str(max(sample.compiled for sample in arm.samples)),
         str(max(sample.native_builds for sample in arm.samples)),
+    )
+
+
+def _row(done: cachesvc.Bench, trial: cachesvc.Trial, arm: cachesvc.Arm) -> tuple[str, ...]:
+    steady, rate = arm.steady_s, done.throughput(arm)
+    return (
+        *start_cells(arm),
         "" if steady is None else f"{steady.median * 1000:.2f} ms",
         "" if rate is None else f"{rate:.1f} {done.unit}",
         _memory(arm),

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import cachesvc
+from tccache.bench import START_HEADER, start_cells
 from tccache.options import common, store_options
 from tccache.output import Output, size, table
 
@@ -48,23 +49,11 @@ def demo(out: Output, target: str, runs: int, **options: Any) -> None:
 
 
 def _lines(done: cachesvc.Measurement) -> list[str]:
-    rows = [
-        (
-            arm.name,
-            str(arm.first_call_s),
-            str(arm.startup_s),
-            arm.verdict.value,
-            str(max(sample.compiled for sample in arm.samples)),
-            str(max(sample.native_builds for sample in arm.samples)),
-        )
-        for arm in done.arms
-    ]
-    header = ("start", "first call", "process to result", "verdict", "compiled", "native builds")
     samples = "one sample per arm" if done.runs == 1 else f"{done.runs} samples per arm, medians"
     return [
         f"{done.workload} through {done.store}: {size(done.pack_bytes)} published, {samples}",
         "",
-        *table(header, rows),
+        *table(START_HEADER, map(start_cells, done.arms)),
         "",
         f"warm over cold: first call {done.ratio('cold', 'warm'):.1f} times faster,"
         f" process to result {done.startup_ratio('cold', 'warm'):.1f} times",
