@@ -1,0 +1,55 @@
+"""Code objects as bytes, also those that hold constants which Python's own code never has.
+
+Dynamo puts devices, dtypes and enumerations among the constants of its code; `marshal` knows none
+of them, so each stands there pickled.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+from types import CodeType
+from typing import Any
+
+_PICKLED = "cachesvc.pickled"
+
+
+def dump(codes: tuple[CodeType, ...]) -> bytes:
+    """The bytes of code objects. Raises ValueError for constants that cannot be pickled either."""
+    return marshal.dumps(tuple(_with_constants(code, _packed) for code in codes))
+
+
+def load(data: bytes) -> tuple[CodeType, ...]:
+    """What `dump` was given. Raises ValueError for bytes that hold no code."""
+    try:
+        codes = marshal.loads(data)  # noqa: S302 - trusted by whoever has brought it
+    except (EOFError, TypeError) as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(codes, tuple) or not all(isinstance(code, CodeType) for code in codes):
+        raise ValueError("there is no code")
+    return tuple(_with_constants(code, _unpacked) for code in codes)
+
+
+def _with_constants(code: CodeType, change: Any) -> CodeType:
+    constants = tuple(
+        _with_constants(item, change) if isinstance(item, CodeType) else change(item)
+        for item in code.co_consts
+    )
+    return code.replace(co_consts=constants)
+
+
+def _packed(constant: object) -> object:
+    try:
+        marshal.dumps(constant)
+    except ValueError:
+        try:
+            return (_PICKLED, pickle.dumps(constant))
+        except Exception as error:  # an object may raise anything when it is pickled
+            raise ValueError(f"a constant of the code cannot be kept: {error}") from error
+    return constant
+
+
+def _unpacked(constant: object) -> object:
+    if isinstance(constant, tuple) and len(constant) == 2 and constant[0] == _PICKLED:
+        return pickle.loads(constant[1])  # noqa: S301 - as above
+    return constant

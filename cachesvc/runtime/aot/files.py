@@ -1,0 +1,111 @@
+"""A captured function as files, and back.
+
+function.json    what is told in words: the key of the call, names, metadata, libraries
+code.bin         Dynamo's and Inductor's code, marshalled: equal Python, equal torch
+constants.pt     tensors that the graph holds, if there are any
+NAME.so, .cubin  native kernels
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from cachesvc.core.digest import Json, digest_json
+from cachesvc.core.errors import IntegrityError
+from cachesvc.runtime.aot.call_key import Key, from_json, to_json
+from cachesvc.runtime.aot.capture import Captured
+from cachesvc.runtime.aot.codes import dump, load
+
+FORMAT = 1
+RECORD, CODE, CONSTANTS = "function.json", "code.bin", "constants.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A function as it lies on disk, read and not loaded yet.
+
+    `place` is its folder's name below the section: the kind of what it was captured of, and its
+    own key.
+    """
+
+    folder: Path
+    kind: str
+    call: Key
+    state: Key
+    facts: Mapping[str, Any]
+
+    @property
+    def unit(self) -> str:
+        """The key of the unit."""
+        return f"aot/{self.folder.parent.name}/{self.folder.name}"
+
+
+def write(
+    captured: Captured, root: Path, *, group: str, kind: str, call: Key, state: Key, pins: Json
+) -> Path:
+    """Writes a function below the directory of its section; its folder.
+
+    `group` is the first part of the place, as the model's digest; `kind` tells which module of
+    the model it replaces; `pins` are what must be equal when it is loaded.
+    """
+    identity: Json = [kind, to_json(call), to_json(state), pins]
+    folder = root / group / digest_json(identity)[:32]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    libraries = {file.name: file for file in captured.libraries.values()}
+    for name, file in libraries.items():
+        shutil.copyfile(file, folder / name)
+    for name, launch in captured.launches.items():
+        shutil.copyfile(launch.cubin, folder / f"{name}.cubin")
+    if captured.constants:
+        torch.save(dict(captured.constants), folder / CONSTANTS)
+    (folder / CODE).write_bytes(dump((captured.code, captured.module)))
+    facts: dict[str, Json] = {
+        "format": FORMAT,
+        "kind": kind,
+        "call": to_json(call),
+        "state": to_json(state),
+        "pins": pins,
+        "graph": captured.graph,
+        "names": {name: list(recipe) for name, recipe in captured.names.items()},
+        "libraries": {name: file.name for name, file in captured.libraries.items()},
+        "launches": {name: launch.to_json() for name, launch in captured.launches.items()},
+        "externs": list(captured.externs),
+        "constants": bool(captured.constants),
+        "inputs": to_json(captured.inputs),
+        "mutated": list(captured.mutated),
+        "aligned": list(captured.aligned),
+        "returned": [list(pair) for pair in captured.returned],
+        "amp": captured.amp,
+    }
+    (folder / RECORD).write_text(json.dumps(facts, sort_keys=True))
+    return folder
+
+
+def read(folder: Path) -> Stored:
+    """Reads what `write` has told in words. Raises IntegrityError for anything else."""
+    try:
+        facts = json.loads((folder / RECORD).read_bytes())
+        if facts["format"] != FORMAT:
+            raise ValueError(f"format {facts['format']} is not {FORMAT}")
+        call, state = from_json(facts["call"]), from_json(facts["state"])
+        return Stored(folder, str(facts["kind"]), call, state, facts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise IntegrityError(f"{folder / RECORD} is no function: {error}") from error
+
+
+def read_code(folder: Path) -> tuple[CodeType, CodeType]:
+    """Dynamo's code and Inductor's. Raises IntegrityError if they are not there."""
+    try:
+        code, module = load((folder / CODE).read_bytes())
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"{folder / CODE} cannot be read: {error}") from error
+    return code, module

@@ -1,0 +1,147 @@
+"""A compiled function, loaded without the compiler.
+
+Loading finds what its code names, loads its kernels and runs the few statements of the module that
+Inductor generated. A call makes the graph's own call, with what AOTAutograd does around it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cachesvc.core.errors import TccacheError
+from cachesvc.runtime.aot.call_key import from_json, tensor_key
+from cachesvc.runtime.aot.capture import owner_of
+from cachesvc.runtime.aot.externs import extern_table
+from cachesvc.runtime.aot.files import CONSTANTS, Stored, read_code
+from cachesvc.runtime.aot.names import resolved
+
+_ENTRY = "kernel"
+_POINTER = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
+_ALIGNMENT = 16
+
+
+class DoesNotFit(TccacheError):
+    """A graph was given other inputs than those it was compiled for; it has not run."""
+
+
+class Function:
+    """A loaded function: call it with the module (or what a method is bound to) first.
+
+    `checked` is false until a call has shown that the graph's inputs are those that it was
+    compiled for; whoever knows that they may have changed sets it to false again.
+    """
+
+    def __init__(self, stored: Stored, original: Any) -> None:
+        facts = stored.facts
+        self.stored = stored
+        self.checked = False
+        self.calls = 0
+        self._inputs = from_json(facts["inputs"])
+        self._returned = [(int(n), int(i)) for n, i in facts["returned"]]
+        self.mutated = tuple(int(n) for n in facts["mutated"])
+        self._aligned = tuple(int(n) for n in facts["aligned"])
+        self._amp = bool(facts["amp"])
+        code, module = read_code(stored.folder)
+        self._graph = _load_graph(stored, module)
+        self._function = self._around(code, owner_of(original))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        output = self._function(*args, **kwargs)
+        self.calls += 1
+        return output
+
+    def _around(self, code: types.CodeType, own: Any) -> Callable[..., Any]:
+        """Dynamo's code, bound to what the function that it replaces is bound to."""
+        facts = self.stored.facts
+        scope = resolved(facts["names"], own.__globals__)
+        scope[facts["graph"]] = self._call_graph
+        cells = dict(zip(own.__code__.co_freevars, own.__closure__ or (), strict=True))
+        closure = tuple(cells[name] for name in code.co_freevars)
+        function = types.FunctionType(code, scope, own.__name__, own.__defaults__, closure)
+        function.__kwdefaults__ = own.__kwdefaults__
+        return function
+
+    def _call_graph(self, *inputs: Any) -> Any:
+        if not self.checked:
+            self._check(inputs)
+        if any(inputs[n].data_ptr() % _ALIGNMENT for n in self._aligned):
+            raise DoesNotFit("the memory of an input is not aligned")
+        outputs = self._run(inputs)
+        if self.mutated:
+            torch.autograd.graph.increment_version([inputs[n] for n in self.mutated])
+        if self._returned:
+            outputs = list(outputs)
+            for number, index in self._returned:
+                outputs[number] = inputs[index]
+        return outputs
+
+    def _run(self, inputs: tuple[Any, ...]) -> Any:
+        """The graph's own call: without gradients, which none of its inputs wants, and without
+        autocast, which it has compiled in."""
+        if not torch.is_grad_enabled() and not self._amp:
+            return self._graph(list(inputs))
+        with torch.no_grad():
+            if not self._amp:
+                return self._graph(list(inputs))
+            guard = torch._C._DisableAutocast()
+            try:
+                return self._graph(list(inputs))
+            finally:
+                del guard
+
+    def _check(self, inputs: tuple[Any, ...]) -> None:
+        expected = self._inputs
+        if len(inputs) != len(expected):
+            raise DoesNotFit(f"the graph takes {len(expected)} inputs and was given {len(inputs)}")
+        for number, (item, key) in enumerate(zip(inputs, expected, strict=True)):
+            if type(item) not in (torch.Tensor, torch.nn.Parameter) or tensor_key(item) != key:
+                raise DoesNotFit(f"input {number} of the graph is of another kind")
+        self.checked = True
+
+
+def _load_graph(stored: Stored, module: types.CodeType) -> Callable[[list[Any]], Any]:
+    facts = stored.facts
+    scope: dict[str, Any] = {"__name__": "cachesvc.generated"}
+    for name, file in facts["libraries"].items():
+        scope[name] = _load_kernel(stored.folder / file)
+    if facts["launches"]:
+        from cachesvc.runtime.aot.launch import load_launch
+
+        for name, launch in facts["launches"].items():
+            scope[name] = load_launch(launch, stored.folder / f"{name}.cubin")
+    if facts["constants"]:
+        scope.update(_constants(stored.folder / CONSTANTS))
+    if facts["externs"]:
+        scope["extern_kernels"] = extern_table(facts["externs"])
+    exec(module, scope)  # noqa: S102 - compiled code is code
+    graph: Callable[[list[Any]], Any] = scope["call"]
+    return graph
+
+
+def _constants(file: Path) -> Mapping[str, Any]:
+    constants: Mapping[str, Any] = torch.load(file)
+    return constants
+
+
+def _load_kernel(file: Path) -> Any:
+    """The kernel of a library, loaded as Inductor loads it, under a name that it knows, too."""
+    guards = torch._C._dynamo.guards
+    os.environ[_POINTER] = str(guards._torchinductor_pyobject_tensor_data_ptr)
+    name = f"{file.name.partition('.')[0]}.{_ENTRY}"
+    module = sys.modules.get(name)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None:
+            raise TccacheError(f"{file} is no library that Python can load")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return getattr(module, _ENTRY)
