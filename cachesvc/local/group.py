@@ -46,6 +46,13 @@ def children(data: bytes, where: str) -> tuple[str, ...]:
     return tuple(Path(path).name for path in _parse(data, where)[_PATHS].values())
 
 
+def without(data: bytes, suffixes: tuple[str, ...], where: str) -> bytes:
+    """The group without the children that have one of these suffixes."""
+    group = _parse(data, where)
+    kept = {name: path for name, path in group[_PATHS].items() if not path.endswith(suffixes)}
+    return _dump({**group, _PATHS: kept})
+
+
 def points_into(data: bytes, folder: Path, where: str) -> bool:
     """Whether the group's paths lead to this folder, under whatever name.
 

@@ -20,12 +20,13 @@ _PARSERS = ("elftools.elf.elffile", "elftools.elf.gnuversions", "iced_x86", "_st
 
 
 def unit_needs(unit: FoundUnit) -> tuple[Requirement, ...]:
-    """All requirements of the unit's files.
+    """All requirements of the unit's files, those that are not packed included.
 
     Raises IntegrityError if a library or kernel in it is damaged, or gone since the tree was
     read: such a unit is not to be published.
     """
-    return tuple(sorted({need for file in unit.files for need in _file_needs(file)}))
+    files = (*unit.files, *unit.left_out)
+    return tuple(sorted({need for file in files for need in _file_needs(file)}))
 
 
 def load_parsers() -> None:

@@ -42,10 +42,14 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundUnit:
-    """The files of one unit, in order of their paths."""
+    """The files of one unit, in order of their paths.
+
+    `left_out` are files that lie beside them and are not packed.
+    """
 
     key: str
     files: tuple[FoundFile, ...]
+    left_out: tuple[FoundFile, ...] = ()
 
     @property
     def size(self) -> int:

@@ -23,7 +23,7 @@ from cachesvc.core.report import Verdict
 from cachesvc.local.host import read_environment
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
-from cachesvc.start.goods import from_trees
+from cachesvc.start.goods import Goods, from_trees
 from cachesvc.start.process import run_sample, workplace
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, facts_of, publish_goods
@@ -59,6 +59,7 @@ def build(
     tags: Iterable[str] = (),
     tolerance: float | None = None,
     dry_run: bool = False,
+    slim: bool = False,
     progress: Progress = quiet,
 ) -> Built:
     """Compiles a workload, verifies what a serving process would make of it, and publishes that.
@@ -71,9 +72,10 @@ def build(
     the manifest says what was checked, and records each output.
 
     A build adds: what the store has is not written again. A `dry_run` does all but the last
-    publication, and needs no store. Raises UsageError for a target that is none or does not load,
-    IntegrityError if outputs differ, TccacheError if a process fails or a start is not as it
-    should be: then nothing is published. And UntrustedError, StoreError, AccessDenied.
+    publication, and needs no store. `slim` leaves out, before the verification, the texts that a
+    Triton kernel came from, which no hit reads. Raises UsageError for a target that is none or does
+    not load, IntegrityError if outputs differ, TccacheError if a process fails or a start is not as
+    it should be: then nothing is published. And UntrustedError, StoreError, AccessDenied.
     """
     check_target(target)
     if is_disabled():
@@ -84,7 +86,7 @@ def build(
     given = checked_tags(tags)
     repository = None if dry_run and store is None else open_repository(store, trust)
     with workplace("tccache-build-") as folder:
-        work = _Build(target, label, salt, tolerance, given, environment, folder, progress)
+        work = _Build(target, label, salt, tolerance, given, environment, folder, progress, slim)
         verified = work.verified()
         if dry_run or repository is None:
             return verified.built(None, dry_run=True)
@@ -103,6 +105,7 @@ class _Build:
     environment: Components
     scratch: Path
     progress: Progress
+    slim: bool
 
     def verified(self) -> _Verified:
         """Everything before the publication; raises if a check fails."""
@@ -153,7 +156,11 @@ class _Build:
             triton=_if_there(cold / "triton"),
             mega=_if_there(self._mega),
         )
-        collect = lambda: from_trees(trees, self.context)  # noqa: E731 - read again if files change
+
+        def collect() -> Goods:  # again, if files change meanwhile
+            goods = from_trees(trees, self.context)
+            return goods.slim() if self.slim else goods
+
         return publish_goods(repository, self.goal, facts, collect, self.progress)
 
 

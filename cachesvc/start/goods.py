@@ -10,6 +10,7 @@ from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.megafile import Artifact
+from cachesvc.local.slim import slim
 from cachesvc.local.tree import FoundUnit, Scan, scan
 from cachesvc.runtime.directories import current
 from cachesvc.start.trees import Trees, live_folders
@@ -29,6 +30,10 @@ class Goods:
         """Those of the units that are wanted."""
         units = tuple(unit for unit in self.scan.units if wanted(unit))
         return replace(self, scan=replace(self.scan, units=units))
+
+    def slim(self) -> Goods:
+        """The same without the files that no hit reads."""
+        return replace(self, scan=replace(self.scan, units=tuple(map(slim, self.scan.units))))
 
 
 def from_trees(trees: Trees, context: Components | None = None) -> Goods:

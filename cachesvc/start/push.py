@@ -36,6 +36,7 @@ def push(
     salt: str | None = None,
     report: Report | None = None,
     tags: Iterable[str] = (),
+    slim: bool = False,
     progress: Progress = quiet,
 ) -> Pushed:
     """Publishes cache directories under a name, or what this process compiled for a model.
@@ -44,7 +45,9 @@ def push(
     is); or a model (several: a sequence or a mapping by name), then what this process has compiled
     or used is. A push adds: what the store has is not written again, and nothing is taken away.
     `report`, of the start that compiled, puts its seconds and its calls into the manifest. `salt`
-    is the caller's own part of the model digest. Where TCCACHE_DISABLE is set, nothing is done.
+    is the caller's own part of the model digest. `slim` leaves out the texts that a Triton kernel
+    came from, which no hit reads; a kernel that the store has with them stays as it is there. Where
+    TCCACHE_DISABLE is set, nothing is done.
 
     Raises UsageError, UntrustedError, IntegrityError, StoreError, AccessDenied; TccacheError if
     there is nothing to publish.
@@ -56,7 +59,8 @@ def push(
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
     facts = _facts(goal, report, checked_tags(tags))
-    return publish_goods(repository, goal, facts, _collector(model, goal, trees, report), progress)
+    collect = _collector(model, goal, trees, report)
+    return publish_goods(repository, goal, facts, _slim(collect) if slim else collect, progress)
 
 
 def push_beside(
@@ -121,6 +125,10 @@ def _collector(
     stock = take_stock(environment)
     suspects = report.suspects if report else frozenset()
     return lambda: from_stock(stock, environment, goal.address.model, suspects)
+
+
+def _slim(collect: Callable[[], Goods]) -> Callable[[], Goods]:
+    return lambda: collect().slim()
 
 
 def _goal(

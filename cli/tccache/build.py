@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, salt_option, store_options
+from tccache.options import common, salt_option, slim_option, store_options
 from tccache.output import Output, counted, size, table
 
 
@@ -25,6 +25,7 @@ from tccache.output import Output, counted, size, table
     " for every floating dtype.  [float32 1e-4, bfloat16 and float16 2e-2, float64 1e-7]",
 )
 @click.option("--dry-run", is_flag=True, help="Do all but the publication; needs no store.")
+@slim_option
 @common
 def build(out: Output, target: str, tag: tuple[str, ...], dry_run: bool, **options: Any) -> None:
     """Compile TARGET, verify it in a fresh process, publish it.

@@ -97,6 +97,19 @@ def salt_option(function: Verb) -> Verb:
     return function
 
 
+def slim_option(function: Verb) -> Verb:
+    """Adds --slim."""
+    option = _shared(
+        function,
+        "--slim",
+        is_flag=True,
+        help="Leave out the texts that a Triton kernel came from (.ttir .ttgir .llir .ptx .source):"
+        " no start reads them.",
+    )
+    option(function)
+    return function
+
+
 def tree_options(function: Verb) -> Verb:
     """Adds the options that name cache directories and files."""
     folder = click.Path(file_okay=False, readable=False)

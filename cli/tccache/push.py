@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, store_options, target_options, tree_options
+from tccache.options import common, slim_option, store_options, target_options, tree_options
 from tccache.output import Output, counted, size
 
 
@@ -18,6 +18,7 @@ from tccache.output import Output, counted, size
 @target_options
 @tree_options
 @click.option("--tag", multiple=True, metavar="TEXT", help="A tag to record. Repeatable.")
+@slim_option
 @common
 def push(
     out: Output, model: str, extra: dict[str, str], tag: tuple[str, ...], **options: Any
