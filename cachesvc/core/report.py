@@ -10,6 +10,7 @@ from typing import Protocol
 from cachesvc.core.components import Components
 from cachesvc.core.digest import Json
 from cachesvc.core.incident import Incident, sentences
+from cachesvc.core.overlap import Overlap
 
 
 class Verdict(str, Enum):
@@ -191,9 +192,9 @@ class Report:
     ones. `fallback`: the bundle is that of another model of the same name. `set_aside` are units
     that failed here and are not used, each with the reason; the keys of those that this start has
     under suspicion are `suspects`, and are not published. `made_apart`: a call was only right with
-    what was compiled outside the live directory. `model` are the components of the model digest as
-    the model was before its first call; `read_model` gives the model itself while it lives, else
-    None.
+    what was compiled outside the live directory. `prefetched` is the ledger of the prefetch that
+    this start went on with. `model` are the components of the model digest as the model was before
+    its first call; `read_model` gives the model itself while it lives, else None.
     """
 
     name: str
@@ -217,6 +218,7 @@ class Report:
     model: Components = Components()
     suspects: frozenset[str] = frozenset()
     made_apart: bool = False
+    prefetched: Overlap | None = None
     publishing: Publishing | None = field(default=None, compare=False)
     read_model: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
 
@@ -271,6 +273,7 @@ class Report:
             "incidents": [incident.to_json() for incident in self.incidents],
             "fallback": self.fallback,
             "set_aside": list(self.set_aside),
+            "prefetched": None if self.prefetched is None else self.prefetched.to_json(),
             "published": None if self.publishing is None else self.publishing.state(),
             "notes": list(self.notes),
         }
@@ -282,6 +285,8 @@ class Report:
         return "\n".join([line, *(f"  {text}" for text in self._sentences(counts))])
 
     def _sentences(self, counts: Counts) -> Iterator[str]:
+        if self.prefetched is not None:
+            yield str(self.prefetched)
         yield from self.notes
         yield from (f"set aside, {text}" for text in self.set_aside)
         yield from _meaning(counts)

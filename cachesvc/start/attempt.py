@@ -14,19 +14,21 @@ from cachesvc.core.outputs import OutputRecord
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact
+from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime import directories, megacache
 from cachesvc.runtime.context import read_context
-from cachesvc.runtime.headers import spare_headers
 from cachesvc.runtime.ptxas import find_either_ptxas
+from cachesvc.runtime.spare import spare_all
 from cachesvc.runtime.spawned import find_program_last
 from cachesvc.runtime.used import graph_units
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
 from cachesvc.start.deadline import Deadline, within
+from cachesvc.start.join import Joined, join
 from cachesvc.start.options import Options, deadline_seconds
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.settings import StoreLike, open_repository
+from cachesvc.start.settings import StoreLike
 from cachesvc.start.target import Target, target
 
 _CONTEXT = (
@@ -71,6 +73,7 @@ class Attempt:
     records: tuple[OutputRecord, ...] = ()
     loaded: tuple[str, ...] = ()
     late: bool = False
+    ahead: Joined | None = None
 
     def prepare(self, store: StoreLike | None, trust: str | None) -> None:
         """Everything before the first call. Whatever goes wrong becomes a note.
@@ -101,15 +104,18 @@ class Attempt:
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
+        seconds = deadline_seconds(self.options.deadline)
+        self.ahead = ahead = join(goal, store, trust, called=started, seconds=seconds)
         fetched = within(
-            deadline_seconds(self.options.deadline),
-            lambda deadline: self._fetch(goal, live, store, trust, deadline),
+            seconds,
+            lambda deadline: self._fetch(goal, live, ahead, deadline),
             begun=started,
         )
         self.repository, self.chosen = fetched.repository, fetched.chosen
         self.records = fetched.records
         self.stages += fetched.stages
         self.take(fetched.brought)
+        ahead.await_imports()
 
     def locate(self) -> Live:
         """Finds the live directory in effect."""
@@ -117,20 +123,14 @@ class Attempt:
         self.live = directories.current(read_environment().digest)
         return self.live
 
-    def _fetch(
-        self,
-        goal: Target,
-        live: Live,
-        store: StoreLike | None,
-        trust: str | None,
-        deadline: Deadline,
-    ) -> _Fetched:
+    def _fetch(self, goal: Target, live: Live, ahead: Joined, deadline: Deadline) -> _Fetched:
         """Runs beside the caller: changes nothing but the live directory, at its commit."""
-        repository = open_repository(store, trust)
+        repository = ahead.open()
 
         def attempt() -> _Fetched:
             started = time.perf_counter()
-            chosen = self._choose(repository, goal)
+            listed = ahead.take_listed() or repository.bundles(goal.address.name)
+            chosen = self._choose(repository, goal, listed)
             stages = [("look up", time.perf_counter() - started)]
             brought = bring(repository, chosen, live.places, self.progress, deadline)
             if brought.newest is not None:
@@ -141,8 +141,9 @@ class Attempt:
 
         return again_if_moved(attempt)
 
-    def _choose(self, repository: Repository, goal: Target) -> Selection:
-        listed = repository.bundles(goal.address.name)
+    def _choose(
+        self, repository: Repository, goal: Target, listed: tuple[Bundle, ...]
+    ) -> Selection:
         chosen = of_model(listed, goal)
         if chosen.bundles or not self.options.fallback:
             return chosen
@@ -151,8 +152,8 @@ class Attempt:
     def take(self, brought: Brought) -> None:
         """Says what was brought, and prepares the compiler for it."""
         self.brought = brought
-        if brought.has_inductor or self._is_filled():
-            spare_headers()
+        if self.live is not None and (brought.has_inductor or self._is_filled()):
+            spare_all(self.live.places.records)
             find_either_ptxas()
         self.notes.extend(brought.refused)
         self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)

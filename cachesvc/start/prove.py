@@ -172,6 +172,7 @@ class _Proof:
             model=attempt.goal.model if attempt.goal else Components(),
             suspects=frozenset(self.rescue.aside),
             made_apart=self.rescue.made_apart,
+            prefetched=attempt.ahead.overlap if attempt.ahead else None,
             read_model=_reference(attempt.model),
         )
 

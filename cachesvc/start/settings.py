@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cachesvc.core.errors import UsageError
-from cachesvc.repository.repository import Repository
 from cachesvc.store.contract import Store
 from cachesvc.store.location import check_format, open_store
+
+if TYPE_CHECKING:
+    from cachesvc.repository.repository import Repository
 
 DISABLED = "TCCACHE_DISABLE is set: nothing was done"
 
@@ -26,6 +29,8 @@ def open_repository(store: StoreLike | None, trust: str | None) -> Repository:
     Raises UsageError without a store, UntrustedError for a remote store without a word of trust,
     IntegrityError for a store of another format, StoreError if it cannot be reached.
     """
+    from cachesvc.repository.repository import Repository
+
     opened = chosen_store(store, trust)
     check_format(opened)
     return Repository(opened)
