@@ -1,0 +1,134 @@
+"""The keys of torch and of Triton, kept on this machine.
+
+Both put a hash of their own sources into the key of everything that they cache, and read these
+sources at each start: some 2,500 files of torch, and Triton's library of hundreds of megabytes.
+Here the result is kept, under a stamp: the path, size and times of every file that could have been
+read. A file that is written gets another time of change, which no program can set.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cachesvc.core.errors import TccacheError
+from cachesvc.local.whole import write_whole
+from cachesvc.runtime.watch import wrap
+
+_NAME = "keys.json"
+# Where torch has no sources that its key holds, and most of its files.
+_PASSED_OVER = frozenset({"__pycache__", "include", "share"})
+
+
+class _Kept:
+    """The folder that the keys are kept in; None until there is one."""
+
+    folder: Path | None = None
+
+
+def keep_keys(folder: Path) -> None:
+    """Takes both keys from this folder where their stamps still hold, and leaves them there.
+
+    A folder that cannot be written costs what it costs without. Where torch or Triton has no such
+    function, or one that gives something else than bytes or text, nothing changes.
+    """
+    _Kept.folder = folder
+    _hook()
+
+
+@functools.cache
+def _hook() -> None:
+    import wrapt
+
+    wrapt.register_post_import_hook(_watch_torch, "torch._inductor.codecache")
+    wrapt.register_post_import_hook(_watch_triton, "triton.runtime.cache")
+    wrapt.register_post_import_hook(_watch_triton, "triton.compiler.compiler")
+
+
+def _watch_torch(module: ModuleType) -> None:
+    _keep(module, "torch_key", "torch")
+
+
+def _watch_triton(module: ModuleType) -> None:
+    """Where the function is defined, and where it is known by the same name."""
+    _keep(module, "triton_key", "triton")
+
+
+def _keep(module: ModuleType, function: str, package: str) -> None:
+    def key(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
+        if args or kwargs or _Kept.folder is None:
+            return wrapped(*args, **kwargs)
+        return _kept(_Kept.folder / _NAME, package, wrapped)
+
+    if hasattr(module, function):
+        wrap(module, function, key)
+
+
+def _kept(file: Path, package: str, compute: Callable[[], Any]) -> Any:
+    """The key under the package's stamp, computed and kept if there is none."""
+    stamp = _stamp(package)
+    rows = _read(file)
+    if stamp is None:
+        return compute()
+    if (found := _value(rows.get(package), stamp)) is not None:
+        return found
+    key = compute()
+    if isinstance(key, bytes | str):
+        form = "hex" if isinstance(key, bytes) else "text"
+        text = key.hex() if isinstance(key, bytes) else key
+        rows[package] = {"stamp": stamp, form: text}
+        with suppress(TccacheError):
+            write_whole(file, json.dumps(rows).encode())
+    return key
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def _value(row: Any, stamp: str) -> bytes | str | None:
+    """The key in a row, if it is a whole row with this stamp."""
+    if not isinstance(row, dict) or row.get("stamp") != stamp:
+        return None
+    try:
+        return str(row["text"]) if "text" in row else bytes.fromhex(row["hex"])
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+@functools.cache
+def _stamp(package: str) -> str | None:
+    """What the state of a package's files comes to; None if they cannot be seen."""
+    module = sys.modules.get(package)
+    if module is None or not module.__file__:
+        return None
+    version = str(getattr(module, "__version__", ""))
+    try:
+        rows = sorted(_rows(os.path.dirname(module.__file__)))
+    except OSError:
+        return None
+    return hashlib.sha256(repr((version, sys.version, rows)).encode()).hexdigest()
+
+
+def _rows(folder: str) -> Iterator[tuple[str, int, int, int]]:
+    with os.scandir(folder) as items:
+        for item in items:
+            if item.name in _PASSED_OVER:
+                continue
+            if item.is_dir():
+                yield from _rows(item.path)
+            else:
+                status = item.stat()
+                times = (status.st_mtime_ns, status.st_ctime_ns)
+                yield (item.path, status.st_size, *times)
