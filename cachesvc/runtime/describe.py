@@ -109,6 +109,11 @@ class Describer:
             if not _is_computed(kind, name):
                 yield plain_text(name), self.describe(item, _inside(place, name), depth)
 
+    @property
+    def kept(self) -> list[object]:
+        """All values that were described, but for plain ones."""
+        return self._kept
+
     def function(self, value: Any) -> Json:
         """The code of all that runs when a function is called, and the values bound to it."""
         bound: dict[str, Json] = {}

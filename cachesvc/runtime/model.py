@@ -9,6 +9,7 @@ import gc
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,8 +41,25 @@ def model_components(model: Any, *, salt: str = "") -> Components:
     shape, a dtype, a plain attribute, a mode, a hook or a compile option changes. `salt` is the
     user's own component. Never raises for what attributes hold.
     """
+    return read_model(model, salt=salt).components
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The components of a model's digest, and all that was looked at on the way to them."""
+
+    components: Components
+    reach: Reach
+    structures: tuple[Structure, ...]
+
+
+def read_model(model: Any, *, salt: str = "") -> Reading:
+    """See `model_components`."""
+    reach = Reach()
+    structures: list[Structure] = []
     with _no_collection():
-        return _components(_parts(model, original(model), salt))
+        parts = _parts(model, original(model), salt, reach, structures)
+        return Reading(_components(parts), reach, tuple(structures))
 
 
 @contextmanager
@@ -57,9 +75,9 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _parts(model: Any, inner: Any, salt: str) -> _Parts:
-    reach = Reach()
-    structures: list[Structure] = []
+def _parts(
+    model: Any, inner: Any, salt: str, reach: Reach, structures: list[Structure]
+) -> _Parts:
     described: dict[str, Json] = {}
     if isinstance(inner, torch.nn.Module):
         described["class"] = class_name(type(inner))

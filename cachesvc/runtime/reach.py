@@ -33,7 +33,7 @@ from cachesvc.runtime.functions import (
     layers,
 )
 from cachesvc.runtime.imports import imported_code
-from cachesvc.runtime.scope import resolve
+from cachesvc.runtime.scope import resolve, steps
 from cachesvc.runtime.state import CONSTRUCTORS, State
 
 _MAX_FUNCTIONS = 20_000
@@ -51,12 +51,14 @@ class Reach:
     """A walk over what code can execute; `parts` are the components that it finds.
 
     `modules` are the modules that lie in globals, closures and plain attributes, with the places
-    where each was met first: the caller describes them and takes them off the list.
+    where each was met first: the caller describes them and takes them off the list. `names` are
+    the names that were looked up, each with the dictionaries of those that code reads it from.
     """
 
     def __init__(self) -> None:
-        self._state = State()
-        self.describer = Describer(self._state)
+        self.state = State()
+        self.describer = Describer(self.state)
+        self.names: dict[int, tuple[dict[str, Any], dict[str, None]]] = {}
         self.modules: list[tuple[torch.nn.Module, str]] = []
         self._parts: dict[str, list[Json]] = {}
         self._code: deque[tuple[types.FunctionType, type | None, str]] = deque()
@@ -148,7 +150,7 @@ class Reach:
     def _content(self, owner: type, name: str, value: object) -> None:
         """What a class holds besides its functions, such as a table."""
         related = [kind for kind, _ in self._classes if issubclass(kind, owner)]
-        if not any(self._state.has_field(kind, name, value) for kind in related):
+        if not any(self.state.has_field(kind, name, value) for kind in related):
             place = f"class {class_name(owner)}.{name}"
             self._note_member(owner, name, self.describer.describe(value, place))
 
@@ -209,7 +211,7 @@ class Reach:
         if is_foreign(home(function)):
             return
         self._mention(found)
-        self._state.note(function, owner, name, found)
+        self.state.note(function, owner, name, found)
         for chain in found.reads:
             self._global(function, chain)
         for statement in found.imports:
@@ -239,7 +241,7 @@ class Reach:
                     for function in layers(value):
                         found = self._used(function)
                         names |= found.mentioned
-                        self._state.note_construction(function, found)
+                        self.state.note_construction(function, found)
 
     def _mention(self, found: Uses) -> None:
         for name in sorted(found.mentioned - self._mentioned):
@@ -247,7 +249,19 @@ class Reach:
                 self._follow_member(kind, name, value)
         self._mentioned |= found.mentioned
 
+    @property
+    def functions(self) -> list[types.FunctionType]:
+        """All that was followed."""
+        return list({id(function): function for function in self._reached.values()}.values())
+
+    @property
+    def classes(self) -> list[type]:
+        """The same of classes."""
+        return list(dict.fromkeys(kind for kind, _ in self._classes))
+
     def _global(self, function: types.FunctionType, chain: tuple[str, ...]) -> None:
+        for scope, name in steps(function, chain):
+            self.names.setdefault(id(scope), (scope, {}))[1][name] = None
         resolved = resolve(function, chain)
         if resolved is None or resolved[0] in self._globals:
             return
@@ -270,7 +284,7 @@ class Reach:
                 self.note(f"import {name}", code_digest(code))
 
     def _bind(self, label: str, value: object) -> None:
-        if self._state.has_global(label, value):
+        if self.state.has_global(label, value):
             return
         described = self.describer.describe(value, f"global {label}")
         # What has components of its own under this name needs none that says so.

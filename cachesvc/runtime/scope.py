@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,6 +39,19 @@ def resolve(function: types.FunctionType, chain: tuple[str, ...]) -> tuple[str, 
         if is_foreign(where) and not is_followed(value):
             return None
     return f"{where}.{name}", value
+
+
+def steps(
+    function: types.FunctionType, chain: tuple[str, ...]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """The dictionaries, each with a name, in which `resolve` looks: also those without it yet."""
+    scope: dict[str, Any] = function.__globals__
+    for name in chain:
+        yield scope, name
+        value = scope.get(name)
+        if value is torch or type(value) is not types.ModuleType:
+            return
+        scope = vars(value)
 
 
 def _operator(names: list[str]) -> tuple[str, Any] | None:

@@ -38,6 +38,11 @@ class Structure:
         for path, module in self._inner.items():
             self._follow(path, module)
 
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """All modules, the compiled ones as they were given to the compiler."""
+        return list(self._inner.values())
+
     def parts(self) -> Parts:
         """The components, once all code was followed."""
         inner = self._inner

@@ -26,6 +26,7 @@ import torch
 from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot.call_key import tensor_key
 from cachesvc.runtime.aot.externs import torch_externs
+from cachesvc.runtime.aot.ledger import Ledger, ledger_of, noting
 from cachesvc.runtime.aot.names import recipes
 from cachesvc.runtime.aot.source import reduce_module
 
@@ -46,7 +47,7 @@ class Captured:
     that the second gives them, `externs` torch's own kernels that it calls. `constants` are
     tensors that the graph holds. `inputs` is the metadata of the graph's inputs; the graph writes
     to those in `mutated`; the addresses of those in `aligned` must be multiples of 16 bytes.
-    `traced` are the functions that Dynamo went through.
+    `ledger` holds what Dynamo took for constant, `traced` the code that it went through.
     """
 
     code: CodeType
@@ -62,7 +63,17 @@ class Captured:
     aligned: tuple[int, ...]
     returned: tuple[tuple[int, int], ...]
     amp: bool
+    ledger: Ledger
     traced: tuple[CodeType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What torch has compiled, the code that Dynamo went through, and all guards that it made."""
+
+    function: Any
+    traced: tuple[CodeType, ...]
+    guards: tuple[Any, ...]
 
 
 def capture(
@@ -77,8 +88,8 @@ def capture(
     NotCaptured for whatever torch says against it.
     """
     try:
-        compiled, traced = _compiled(function, args, kwargs, options)
-        return _distilled(compiled, traced, function, args, kwargs)
+        compiled = _compiled(function, args, kwargs, options)
+        return _distilled(compiled, function, args, kwargs)
     except NotCaptured:
         raise
     except TccacheError as error:
@@ -93,13 +104,13 @@ def _compiled(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
-) -> tuple[Any, tuple[CodeType, ...]]:
-    """What torch has compiled, and the code that Dynamo went through."""
+) -> _Compiled:
     dynamo = importlib.import_module("torch._dynamo")
     portable = getattr(torch.compiler, "keep_portable_guards_unsafe", None)
     if portable is None:
         raise NotCaptured(f"torch {torch.__version__} does not compile ahead of time")
-    given = {**options, "guard_filter_fn": portable}
+    guards: list[Any] = []
+    given = {**options, "guard_filter_fn": noting(portable, guards)}
     with ExitStack() as stack:
         stack.enter_context(dynamo.config.patch(_settings(dynamo.config)))
         stack.enter_context(_builtins_are_there())
@@ -108,7 +119,7 @@ def _compiled(
         begin = getattr(compiled, "aot_compile", None)
         if begin is None:
             raise NotCaptured(f"torch {torch.__version__} does not compile ahead of time")
-        return begin((tuple(args), dict(kwargs))), tuple(traced)
+        return _Compiled(begin((tuple(args), dict(kwargs))), tuple(traced), tuple(guards))
 
 
 def _settings(config: Any) -> dict[str, Any]:
@@ -157,7 +168,9 @@ class _Reached(BaseException):
         self.inputs = inputs
 
 
-def graph_inputs(call: Callable[..., Any], scope: dict[str, Any], graph: str, arguments: Any) -> tuple[Any, ...]:
+def graph_inputs(
+    call: Callable[..., Any], scope: dict[str, Any], graph: str, arguments: Any
+) -> tuple[Any, ...]:
     """What the code around a graph gives to it, for these arguments; the graph does not run."""
 
     def reached(*inputs: Any) -> Any:
@@ -176,13 +189,12 @@ def graph_inputs(call: Callable[..., Any], scope: dict[str, Any], graph: str, ar
 
 
 def _distilled(
-    compiled: Any,
-    traced: tuple[CodeType, ...],
+    compiled: _Compiled,
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Captured:
-    artifacts = compiled._artifacts
+    artifacts = compiled.function._artifacts
     environment = artifacts.runtime_env
     entry = artifacts.compiled_fn.compiled_fn.serialize()
     returned, mutated = _check_wrappers(entry)
@@ -190,9 +202,9 @@ def _distilled(
     _check_graph(result)
     own = owner_of(function)
     bound = (function.__self__,) if inspect.ismethod(function) else ()
-    scope = compiled.fn.__globals__
+    scope = compiled.function.fn.__globals__
     graph = artifacts.backend_id
-    inputs = graph_inputs(compiled.fn, scope, graph, ((*bound, *args), kwargs))
+    inputs = graph_inputs(compiled.function.fn, scope, graph, ((*bound, *args), kwargs))
     if strange := [type(item).__qualname__ for item in inputs if not _is_plain(item)]:
         raise NotCaptured(f"the graph takes a {strange[0]}")
     reduced = reduce_module(result.source_code)
@@ -211,7 +223,10 @@ def _distilled(
         aligned=tuple(result.inputs_to_check),
         returned=returned,
         amp=any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
-        traced=traced,
+        ledger=ledger_of(
+            compiled.guards, environment.import_sources, own, (*bound, *args), kwargs
+        ),
+        traced=compiled.traced,
     )
 
 

@@ -1,7 +1,7 @@
 """A captured function as files, and back.
 
 function.json    what is told in words: the key of the call, names, metadata, libraries
-code.bin         Dynamo's and Inductor's code, marshalled: equal Python, equal torch
+code.bin         Dynamo's code, Inductor's, the ledger's, marshalled: equal Python, equal torch
 constants.pt     tensors that the graph holds, if there are any
 NAME.so, .cubin  native kernels
 """
@@ -20,6 +20,7 @@ import torch
 
 from cachesvc.core.digest import Json, digest_json
 from cachesvc.core.errors import IntegrityError
+from cachesvc.runtime.aot import ledger
 from cachesvc.runtime.aot.call_key import Key, from_json, to_json
 from cachesvc.runtime.aot.capture import Captured
 from cachesvc.runtime.aot.codes import dump, load
@@ -67,7 +68,7 @@ def write(
         shutil.copyfile(launch.cubin, folder / f"{name}.cubin")
     if captured.constants:
         torch.save(dict(captured.constants), folder / CONSTANTS)
-    (folder / CODE).write_bytes(dump((captured.code, captured.module)))
+    (folder / CODE).write_bytes(dump((captured.code, captured.module, captured.ledger.code)))
     facts: dict[str, Json] = {
         "format": FORMAT,
         "kind": kind,
@@ -85,6 +86,7 @@ def write(
         "aligned": list(captured.aligned),
         "returned": [list(pair) for pair in captured.returned],
         "amp": captured.amp,
+        "ledger": ledger.to_json(captured.ledger),
     }
     (folder / RECORD).write_text(json.dumps(facts, sort_keys=True))
     return folder
@@ -102,10 +104,10 @@ def read(folder: Path) -> Stored:
         raise IntegrityError(f"{folder / RECORD} is no function: {error}") from error
 
 
-def read_code(folder: Path) -> tuple[CodeType, CodeType]:
-    """Dynamo's code and Inductor's. Raises IntegrityError if they are not there."""
+def read_code(folder: Path) -> tuple[CodeType, CodeType, CodeType]:
+    """Dynamo's code, Inductor's and the ledger's. Raises IntegrityError if they are not there."""
     try:
-        code, module = load((folder / CODE).read_bytes())
+        code, module, expressions = load((folder / CODE).read_bytes())
     except (OSError, ValueError) as error:
         raise IntegrityError(f"{folder / CODE} cannot be read: {error}") from error
-    return code, module
+    return code, module, expressions

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from cachesvc.core.errors import TccacheError
+from cachesvc.runtime.aot import ledger
 from cachesvc.runtime.aot.call_key import from_json, tensor_key
 from cachesvc.runtime.aot.capture import owner_of
 from cachesvc.runtime.aot.externs import extern_table
@@ -49,11 +50,22 @@ class Function:
         self.mutated = tuple(int(n) for n in facts["mutated"])
         self._aligned = tuple(int(n) for n in facts["aligned"])
         self._amp = bool(facts["amp"])
-        code, module = read_code(stored.folder)
+        code, module, expressions = read_code(stored.folder)
+        self._own = owner_of(original)
+        self._ledger = ledger.from_json(expressions, facts["ledger"])
         self._graph = _load_graph(stored, module)
-        self._function = self._around(code, owner_of(original))
+        self._function = self._around(code, self._own)
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether no call has shown yet that it works here."""
+        return not self.calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The call's output. Raises DoesNotFit where something that was taken for constant is not
+        what it was, and then nothing was computed."""
+        if not self.checked and (found := self._ledger.first_difference(self._own, args, kwargs)):
+            raise DoesNotFit(found)
         output = self._function(*args, **kwargs)
         self.calls += 1
         return output
