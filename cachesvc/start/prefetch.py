@@ -111,7 +111,7 @@ class Prefetch:
         self._ahead: Ahead | None = None
         self._imports: Work[None] | None = None
         self._imported: list[Span] = []
-        self._joined = self._over = False
+        self._joined = self._left = self._over = False
 
     @property
     def is_own(self) -> bool:
@@ -206,7 +206,8 @@ class Prefetch:
 
     def _close(self) -> bool:
         """Whether nothing can enter the live directory any more."""
-        return self._ahead is None or self._ahead.close()
+        self._left = self._ahead is None or self._ahead.close()
+        return self._left
 
     def await_imports(self) -> None:
         """Waits for the compiler's imports that are under way: the first call needs them, too."""
@@ -229,7 +230,10 @@ class Prefetch:
     def _troubles(self) -> list[str]:
         refused = list(self._ahead.refused) if self._ahead else []
         errors = [work.error for work in (self._work, self._imports) if work is not None]
-        return [*filter(None, [self._refusal]), *refused, *map(_told, filter(None, errors))]
+        told = [_told(error) for error in errors if error is not None]
+        if self._left:
+            told = []  # it was broken off, and whoever did so knows why
+        return [*filter(None, [self._refusal]), *refused, *told]
 
     def hand_over(self) -> tuple[Repository, tuple[Bundle, ...]] | None:
         """The open repository with what it lists under the name; None without."""
