@@ -47,18 +47,24 @@ def is_compiled_itself(model: Any) -> bool:
 
 def region_of(model: Any) -> tuple[str, str, dict[str, Any]] | None:
     """Name, structure and options of the kind that a block was compiled with; None for others."""
-    call = _field(model, "_compiled_call_impl")
+    call = _call(model)
     found = getattr(getattr(call, "_torchdynamo_orig_callable", call), "region", None)
     return found if isinstance(found, tuple) else None
 
 
 def _compiled(model: Any) -> Any:
     """What `torch.compile` has put in the place of a model's call; `model` if nothing."""
-    call = _field(model, "_compiled_call_impl")
+    call = _call(model)
     if call is not None:
         return call
     forward = getattr(model, "forward", None) if isinstance(model, torch.nn.Module) else None
     return forward if hasattr(forward, "_torchdynamo_orig_callable") else model
+
+
+def _call(model: Any) -> Any:
+    """The compiled call of a module; what a dispatcher of compiled functions has replaced."""
+    call = _field(model, "_compiled_call_impl")
+    return call.replaced if hasattr(type(call), "replaced") else call
 
 
 def _field(value: Any, name: str) -> Any:

@@ -62,6 +62,16 @@ def read_model(model: Any, *, salt: str = "") -> Reading:
         return Reading(_components(parts), reach, tuple(structures))
 
 
+def read_functions(functions: Iterable[Any]) -> Reading:
+    """The same of functions: their code, and all that it reaches."""
+    reach = Reach()
+    with _no_collection():
+        for function in functions:
+            reach.follow(function)
+        reach.run()
+        return Reading(_components(reach.parts()), reach, ())
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """No garbage collection meanwhile: it would look at all objects of large libraries, which
@@ -75,9 +85,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _parts(
-    model: Any, inner: Any, salt: str, reach: Reach, structures: list[Structure]
-) -> _Parts:
+def _parts(model: Any, inner: Any, salt: str, reach: Reach, structures: list[Structure]) -> _Parts:
     described: dict[str, Json] = {}
     if isinstance(inner, torch.nn.Module):
         described["class"] = class_name(type(inner))

@@ -1,1 +1,1 @@
-"""Functions that torch has compiled ahead of time: captured, kept, loaded, and called where right."""
+"""Functions that torch has compiled ahead of time: captured, kept, loaded, called where right."""

@@ -11,6 +11,7 @@ import torch
 from cachesvc.runtime.backend import is_compiled_itself, original, region_of
 
 _CALL = "_compiled_call_impl"
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Boundary:
 
     `holder` has the callable that is replaced as its `attribute`; `replaced` is what it is now,
     None where nothing is compiled yet. `kinds` are the names under which functions for this module
-    are kept, the most general one first: a region's, and the module's own place.
+    are kept, the most general one first: a region's, and the module's own place. `differ` are the
+    attributes in which the blocks of its region differ.
     """
 
     path: str
@@ -28,6 +30,7 @@ class Boundary:
     holder: torch.nn.Module
     attribute: str
     replaced: Callable[..., Any] | None
+    differ: tuple[str, ...] = ()
 
     @property
     def plain_call(self) -> Callable[..., Any]:
@@ -77,17 +80,16 @@ def _boundary(module: torch.nn.Module, path: str) -> Boundary | None:
 def _of_call(module: torch.nn.Module, path: str) -> Boundary:
     region = region_of(module)
     kinds = (path,) if region is None else (f"region {region[0]} {region[1]}", path)
-    return Boundary(path, kinds, module, module, _CALL, module.__dict__.get(_CALL))
+    call = module.__dict__.get(_CALL)
+    differ = getattr(getattr(call, "_torchdynamo_orig_callable", call), "differ", ())
+    return Boundary(path, kinds, module, module, _CALL, call, tuple(differ))
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
     """Whether a call of the module runs hooks around its forward, its own or those of all."""
-    own = any(
-        module.__dict__.get(name)
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    )
+    own = any(module.__dict__.get(name) for name in _HOOKS)
     every = vars(torch.nn.modules.module)
-    return bool(own) or any(
+    return own or any(
         hooks
         for name, hooks in every.items()
         if name.startswith("_global_") and name.endswith("_hooks") and "registration" not in name

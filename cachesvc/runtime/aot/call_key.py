@@ -153,7 +153,7 @@ def _fields(value: Any, kind: type) -> list[tuple[str, Any]]:
     for base in kind.__mro__:
         for name in getattr(base, "__dict__", {}).get("__slots__", ()) or ():
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                fields.append((name, getattr(value, name)))
+                fields += [(name, getattr(value, name))]
     return fields
 
 

@@ -223,9 +223,7 @@ def _distilled(
         aligned=tuple(result.inputs_to_check),
         returned=returned,
         amp=any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
-        ledger=ledger_of(
-            compiled.guards, environment.import_sources, own, (*bound, *args), kwargs
-        ),
+        ledger=ledger_of(compiled.guards, environment.import_sources, own, (*bound, *args), kwargs),
         traced=compiled.traced,
     )
 

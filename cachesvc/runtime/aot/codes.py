@@ -38,7 +38,7 @@ def _with_constants(code: CodeType, change: Any) -> CodeType:
     return code.replace(co_consts=constants)
 
 
-def _packed(constant: object) -> object:
+def _packed(constant: Any) -> object:
     try:
         marshal.dumps(constant)
     except ValueError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,13 @@ import torch
 from cachesvc.runtime.aot.boundary import Boundary
 from cachesvc.runtime.aot.call_key import Key, NoKey, call_key, tensors_of
 from cachesvc.runtime.aot.function import DoesNotFit, Function
+from cachesvc.runtime.aot.pins import read_places
 from cachesvc.runtime.aot.seal import Seal
 from cachesvc.runtime.aot.state import is_transformed, state_facts
 from cachesvc.runtime.aot.tally import tally
 from cachesvc.runtime.model import Reading, read_model
+
+Besides = Mapping[tuple[str, ...], Reading]
 
 MOST_READINGS = 3
 """How often in a row a model may be found changed by one call before nobody looks any more."""
@@ -40,15 +43,17 @@ FORBIDDEN = "the tier was switched off"
 class Watched:
     """One model under watch: whether it is still the model that its functions were compiled for.
 
-    `expected` is the digest of its components, as the functions' bundle has it.
+    `reading` is of the model as it was then; `besides` are readings of functions, by their names,
+    that its calls go through, too.
     """
 
-    def __init__(self, model: Any, salt: str, reading: Reading) -> None:
+    def __init__(self, model: Any, salt: str, reading: Reading, besides: Besides) -> None:
         self._model = model
         self._salt = salt
         self._expected = reading.components.digest
+        self._besides = {names: other.components.digest for names, other in besides.items()}
         self._lock = threading.Lock()
-        self._seal = Seal(reading)
+        self._seals = [Seal(item) for item in (reading, *besides.values())]
         self._fits = True
         self._unsteady = 0
         self.epoch = 0
@@ -56,7 +61,7 @@ class Watched:
 
     def fits(self) -> str:
         """Empty where it is that model, else what is to be said."""
-        if self._seal.is_whole():
+        if all(seal.is_whole() for seal in self._seals):
             self._unsteady = 0
             return "" if self._fits else CHANGED
         with self._lock:
@@ -67,8 +72,10 @@ class Watched:
             return UNSTEADY
         self._unsteady += 1
         reading = read_model(self._model, salt=self._salt)
-        self._fits = reading.components.digest == self._expected
-        self._seal = Seal(reading)
+        besides = {names: read_places(names) for names in self._besides}
+        digests = {names: other.components.digest for names, other in besides.items()}
+        self._fits = reading.components.digest == self._expected and digests == self._besides
+        self._seals = [Seal(item) for item in (reading, *besides.values())]
         self.epoch += 1
         return "" if self._fits else CHANGED
 
@@ -103,7 +110,6 @@ class Dispatcher:
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copy of a model starts without."""
-        return None
 
     def __reduce__(self) -> Any:
         return (_nothing, ())

@@ -26,7 +26,8 @@ def torch_externs(names: Iterable[str]) -> tuple[str, ...]:
         return ()
     table = importlib.import_module("torch._inductor.select_algorithm").extern_kernels
     for name in wanted:
-        if not callable(getattr(torch, name, None)) or getattr(table, name) is not getattr(torch, name):
+        own = getattr(torch, name, None)
+        if own is None or getattr(table, name) is not own:
             raise TccacheError(f"the graph calls Inductor's own {name}")
     return wanted
 

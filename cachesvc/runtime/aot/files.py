@@ -50,14 +50,23 @@ class Stored:
 
 
 def write(
-    captured: Captured, root: Path, *, group: str, kind: str, call: Key, state: Key, pins: Json
+    captured: Captured,
+    root: Path,
+    *,
+    group: str,
+    part: str,
+    kind: str,
+    call: Key,
+    state: Key,
+    pins: Json,
 ) -> Path:
     """Writes a function below the directory of its section; its folder.
 
-    `group` is the first part of the place, as the model's digest; `kind` tells which module of
-    the model it replaces; `pins` are what must be equal when it is loaded.
+    `group` is the first part of the place, as the model's digest; `part` names the model among
+    several, `kind` tells which module of the model it replaces; `pins` are what must be equal when
+    it is loaded.
     """
-    identity: Json = [kind, to_json(call), to_json(state), pins]
+    identity: Json = [part, kind, to_json(call), to_json(state), pins]
     folder = root / group / digest_json(identity)[:32]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -71,6 +80,7 @@ def write(
     (folder / CODE).write_bytes(dump((captured.code, captured.module, captured.ledger.code)))
     facts: dict[str, Json] = {
         "format": FORMAT,
+        "part": part,
         "kind": kind,
         "call": to_json(call),
         "state": to_json(state),

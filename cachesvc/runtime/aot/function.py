@@ -145,7 +145,7 @@ def _constants(file: Path) -> Mapping[str, Any]:
 
 def _load_kernel(file: Path) -> Any:
     """The kernel of a library, loaded as Inductor loads it, under a name that it knows, too."""
-    guards = torch._C._dynamo.guards
+    guards: Any = torch._C._dynamo.guards
     os.environ[_POINTER] = str(guards._torchinductor_pyobject_tensor_data_ptr)
     name = f"{file.name.partition('.')[0]}.{_ENTRY}"
     module = sys.modules.get(name)

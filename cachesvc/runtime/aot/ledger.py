@@ -33,6 +33,11 @@ class Ledger:
     expected: tuple[Any, ...]
     aliases: Mapping[str, str]
 
+    def mentions(self, names: Iterable[str]) -> bool:
+        """Whether an expression asks for an attribute, or a part of a place, of such a name."""
+        asked = {*self.code.co_names, *(c for c in self.code.co_consts if isinstance(c, str))}
+        return not asked.isdisjoint(part for name in names for part in name.split(".")[-1:])
+
     def first_difference(self, own: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """What is not as it was, for a call of the function `own`; empty if all is.
 

@@ -71,10 +71,7 @@ class Seal:
         return all(self._checks[owner]() for owner in changed)
 
     def _is_loose_same(self) -> bool:
-        for same in self._loose:
-            if not same():
-                return False
-        return True
+        return all(same() for same in self._loose)
 
     def _watch_all(self, reading: Reading) -> Iterator[torch.Tensor]:
         reach = reading.reach

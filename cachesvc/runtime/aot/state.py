@@ -83,6 +83,6 @@ _READERS = (
 _TRANSFORMS = (
     _count("_len_torch_dispatch_stack"),
     _functorch(),
-    torch.jit.is_tracing,
+    _switch("_get_tracing_state"),
     torch.compiler.is_compiling,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -38,11 +39,11 @@ def _guards(tensors: Sequence[torch.Tensor]) -> torch._C._dynamo.guards.TensorGu
     made = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     if not tensors or not hasattr(made, "TensorGuards"):
         return None
+    sizes: Any = [list(tensor.shape) for tensor in tensors]
+    strides: Any = [list(tensor.stride()) for tensor in tensors]
     try:
         guards = torch._C._dynamo.guards.TensorGuards(
-            *tensors,
-            dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
-            dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+            *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
         )
         return guards if guards.check(*tensors) else None
     except (TypeError, RuntimeError, ValueError):

@@ -14,7 +14,7 @@ import ctypes
 import functools
 import importlib.util
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import Any
@@ -96,7 +96,7 @@ def _tells_changes(version: int) -> bool:
     fields = instance.__dict__
     plain: dict[str, object] = {"a": 1, "b": 2}
     seen = {_read(id(plain) + version), _read(id(fields) + version)}
-    changes = (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: plain.update(c=3),
         lambda: plain.__setitem__("a", 2),
         lambda: plain.pop("b"),
@@ -108,7 +108,7 @@ def _tells_changes(version: int) -> bool:
         change()
         seen.add(_read(id(plain) + version))
     for number in range(_TRIES):
-        instance.attribute = number  # type: ignore[misc]
+        instance.attribute = number
         seen.add(_read(id(fields) + version))
         instance.__dict__["other"] = number
         seen.add(_read(id(fields) + version))
@@ -126,7 +126,7 @@ class Words:
         self._different: Any = numpy.flatnonzero
         lowest, highest = min(addresses), max(addresses)
         length = (highest - lowest) // _WORD + 1
-        memory = (ctypes.c_uint64 * length).from_address(lowest)
+        memory: Any = (ctypes.c_uint64 * length).from_address(lowest)
         self._memory = numpy.frombuffer(memory, dtype=numpy.uint64)
         self._places = (numpy.array(addresses, dtype=numpy.int64) - lowest) // _WORD
         self._before = self._memory[self._places]
