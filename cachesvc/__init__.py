@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from cachesvc.core.measure import Sample as Sample
     from cachesvc.core.measure import Spread as Spread
     from cachesvc.core.overlap import Overlap as Overlap
+    from cachesvc.core.overlap import Prefetch as Prefetch
     from cachesvc.core.regions import Region as Region
     from cachesvc.core.regions import Regions as Regions
     from cachesvc.core.report import CallReport as CallReport
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
     from cachesvc.start.measure import demo as demo
     from cachesvc.start.monitor import Monitor as Monitor
     from cachesvc.start.monitor import monitor as monitor
-    from cachesvc.start.prefetch import Prefetch as Prefetch
     from cachesvc.start.prefetch import prefetch as prefetch
     from cachesvc.start.publishing import Pushed as Pushed
     from cachesvc.start.pull import Pulled as Pulled
@@ -127,7 +127,7 @@ _PLACES = {
     "core.finding": ("Diagnosis", "Finding"),
     "core.measure": ("Arm", "CallTime", "Measurement", "Sample", "Spread"),
     "core.incident": ("Incident",),
-    "core.overlap": ("Overlap",),
+    "core.overlap": ("Overlap", "Prefetch"),
     "core.regions": ("Region", "Regions"),
     "core.report": ("CallReport", "Counts", "Report", "Transfer", "Verdict"),
     "core.variant": ("MODES", "Variant"),
@@ -158,7 +158,7 @@ _PLACES = {
     "start.measure": ("demo",),
     "start.monitor": ("Monitor", "monitor"),
     "start.pull": ("Pulled", "pull"),
-    "start.prefetch": ("Prefetch", "prefetch"),
+    "start.prefetch": ("prefetch",),
     "start.publishing": ("Pushed",),
     "start.push": ("push",),
     "start.run": ("Ran", "run"),

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from cachesvc.core.digest import Json
+
+
+class Prefetch(Protocol):
+    """What a prefetch has begun beside the program."""
+
+    label: str
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for its end, at most `timeout` seconds; whether it has ended."""
+
+    def state(self) -> str:
+        """`under way`, what was done, or what went wrong, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

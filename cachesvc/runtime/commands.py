@@ -12,6 +12,7 @@ import builtins
 import functools
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ import torch
 from cachesvc.runtime.watch import wrap
 
 _MODULE = "torch._inductor.cpp_builder"
+_HOLDER = "torch.utils"
 _EXTENSIONS = "torch.utils.cpp_extension"
 _INTEL = ("icx", "icpx", "icc", "icpc", "dpcpp")
 
@@ -61,9 +63,10 @@ def _watch(module: ModuleType) -> None:
     ):
         if hasattr(module, name):
             wrap(module, name, _unless_run(instead))
-    related = getattr(module, "_get_torch_related_args", None)
-    if isinstance(related, FunctionType):
-        wrap(module, "_get_torch_related_args", _unless_run(_without_extensions(related)))
+    for name in ("_get_torch_related_args", "get_cpp_torch_device_options"):
+        function = getattr(module, name, None)
+        if isinstance(function, FunctionType):
+            wrap(module, name, _unless_run(_without_extensions(function)))
 
 
 def _unless_run(instead: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,18 +91,18 @@ def _is_intels(compiler: str) -> bool | None:
 
 
 def _without_extensions(function: FunctionType) -> Callable[..., Any]:
-    """The function with two values in place of a module that imports setuptools.
+    """The function with a few paths in place of a module that imports setuptools.
 
-    It gives no answer if it wants more of that module.
+    It gives no answer if that module is there already, or if more of it is wanted.
     """
-    root = Path(torch.__file__).parent
-    includes = [str(root / "include"), str(root / "include" / "torch" / "csrc" / "api" / "include")]
-    instead = SimpleNamespace(
-        include_paths=lambda: list(includes), TORCH_LIB_PATH=str(root / "lib")
-    )
+    instead = {_EXTENSIONS: _Paths(), _HOLDER: SimpleNamespace(cpp_extension=_Paths())}
 
-    def load(name: str, *args: Any, **kwargs: Any) -> Any:
-        return instead if name == _EXTENSIONS else builtins.__import__(name, *args, **kwargs)
+    def load(
+        name: str, scope: Any = None, local: Any = None, names: Any = (), level: int = 0
+    ) -> Any:
+        if name == _EXTENSIONS or (name == _HOLDER and tuple(names or ()) == ("cpp_extension",)):
+            return instead[name]
+        return builtins.__import__(name, scope, local, names, level)
 
     scope = {**function.__globals__, "__builtins__": {**vars(builtins), "__import__": load}}
     light = FunctionType(
@@ -107,9 +110,35 @@ def _without_extensions(function: FunctionType) -> Callable[..., Any]:
     )
 
     def ask(*args: Any, **kwargs: Any) -> Any:
+        if _EXTENSIONS in sys.modules:
+            return None
         try:
             return light(*args, **kwargs)
         except (ImportError, AttributeError, TypeError):
             return None
 
     return ask
+
+
+class _Paths:
+    """What torch.utils.cpp_extension says for a CPU."""
+
+    def __init__(self) -> None:
+        root = Path(torch.__file__).parent
+        self.TORCH_LIB_PATH = str(root / "lib")
+        self._headers = root / "include"
+
+    def include_paths(self, device: str = "cpu", torch_include_dirs: Any = True) -> list[str]:
+        inner = self._headers / "torch" / "csrc" / "api" / "include"
+        return _on_cpu(device, [str(self._headers), str(inner)] if torch_include_dirs else [])
+
+    def library_paths(
+        self, device: str = "cpu", torch_include_dirs: Any = True, **_: Any
+    ) -> list[str]:
+        return _on_cpu(device, [self.TORCH_LIB_PATH] if torch_include_dirs else [])
+
+
+def _on_cpu(device: str, paths: list[str]) -> list[str]:
+    if device != "cpu":
+        raise TypeError(f"the paths for {device} are not known here")
+    return paths

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cachesvc.runtime.headers import spare_headers
 from cachesvc.runtime.keys import keep_keys
+from cachesvc.runtime.local_map import spare_local_map
 from cachesvc.runtime.names import spare_names
 from cachesvc.runtime.pool import spare_pool
 from cachesvc.runtime.probes import spare_probes
@@ -25,5 +26,6 @@ def spare_all(records: Path) -> None:
     spare_headers()
     spare_probes()
     spare_names()
+    spare_local_map()
     spare_pool()
     keep_keys(records)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from cachesvc.core.overlap import Overlap
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
-from cachesvc.start.prefetch import Prefetch, take
+from cachesvc.start.begun import Begun
+from cachesvc.start.prefetch import take
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import Target
 
@@ -22,7 +23,7 @@ class Joined:
     `called` is the moment at which the start was called, `waits` when it waited.
     """
 
-    prefetch: Prefetch | None
+    begun: Begun | None
     store: StoreLike | None
     trust: str | None
     called: float
@@ -32,18 +33,18 @@ class Joined:
 
     def await_bundle(self, model: str, seconds: float) -> None:
         """Waits for what the start of a model (its digest) needs, at most so long."""
-        if self.prefetch is None:
+        if self.begun is None:
             return
         with self._wait():
-            self.prefetch.join(model, seconds)
-        if handed := self.prefetch.hand_over():
+            self.begun.join(model, seconds)
+        if handed := self.begun.hand_over():
             self._repository, self._listed = handed
 
     def await_imports(self) -> None:
         """Waits for the compiler's imports, if they were begun."""
-        if self.prefetch is not None:
+        if self.begun is not None:
             with self._wait():
-                self.prefetch.await_imports()
+                self.begun.await_imports()
 
     def open(self) -> Repository:
         """The repository, opened already or now. Raises what `open_repository` raises."""
@@ -57,9 +58,9 @@ class Joined:
     @property
     def overlap(self) -> Overlap | None:
         """The ledger; None where there was no prefetch."""
-        if self.prefetch is None:
+        if self.begun is None:
             return None
-        return self.prefetch.overlap(self.called, tuple(self.waits))
+        return self.begun.overlap(self.called, tuple(self.waits))
 
     @contextmanager
     def _wait(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("start")
 # `slow` gives a pack only once `go` is set; `begun` says that somebody waits for it.
 STORES = """
 import threading
-from cachesvc.start.prefetch import Prefetch
+from cachesvc.start.begun import Begun
 from cachesvc.store.counting import Counting
 from cachesvc.store.location import open_store
 from cachesvc.store.wrapper import Wrapper
@@ -88,11 +88,11 @@ def test_a_start_waits_for_a_prefetch_that_is_under_way(starts: Starts, plain: P
 prefetched = prefetch(slow, compiler=True)
 assert begun.wait(60)
 state = prefetched.state()
-join = Prefetch.join
+join = Begun.join
 def joined(self, *args):
     go.set()
     join(self, *args)
-Prefetch.join = joined
+Begun.join = joined
 result = shown(start(torch.compile(Plain()), [ones()], store=slow)), state
 """,
         store=plain.store,
@@ -204,13 +204,13 @@ wait, patience = cachesvc.start.work.Work.wait, []
 def waited(self, seconds=None):
     patience.append(seconds)
     return wait(self, seconds)
-join = Prefetch.join
+join = Begun.join
 def joined(self, *args):
     cachesvc.start.work.Work.wait = waited
     join(self, *args)
     cachesvc.start.work.Work.wait = wait
     go.set()
-Prefetch.join = joined
+Begun.join = joined
 report = shown(start(Plain(), store=slow))
 assert prefetched.wait(60)
 result = report, len(files()), patience
@@ -401,8 +401,9 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_pat
     prefetched = cachesvc.prefetch("name", store=tmp_path, compiler=True)
     assert prefetched.state() == "no thread can be started for it: can't start new thread"
     assert prefetched.wait()
-    assert take("name", tmp_path, None) is prefetched
-    prefetched.join("any", 60)
+    begun = take("name", tmp_path, None)
+    assert begun is prefetched
+    begun.join("any", 60)
 
 
 # The compiler's imports.

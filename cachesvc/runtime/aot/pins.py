@@ -18,6 +18,9 @@ from cachesvc.runtime.functions import home, is_foreign, layers
 from cachesvc.runtime.model import Reading, read_functions
 
 
+_FROZEN = "<frozen "  # a part of Python itself
+
+
 class Unpinned(TccacheError):
     """Code was gone through that another process could not find."""
 
@@ -28,6 +31,8 @@ def pins_of(reading: Reading, traced: Sequence[CodeType]) -> dict[str, Json]:
     names: set[str] = set()
     tops: set[str] = set()
     for code in traced:
+        if code.co_filename.startswith(_FROZEN):
+            continue
         module = _module_of(code)
         if module is None or not is_foreign(module):
             tops.add((module or "").partition(".")[0])
