@@ -36,7 +36,8 @@ class Counts:
     `cpp_builds` and `triton_builds` are native compilations: cache counters can say hit while
     they run; `cpp_hits` are C++ libraries that lay there already. `unsaved` are graphs that were
     compiled and could not be written to a cache, `eager` are graphs that could not be compiled and
-    run as they were written. `unread` names counters that this torch does not
+    run as they were written. `aot_hits` are calls that functions compiled ahead of time have made,
+    `aot_misses` those that a model which has such functions made past them. `unread` names counters that this torch does not
     have.
     """
 
@@ -55,6 +56,8 @@ class Counts:
     unsaved: int = 0
     eager: int = 0
     graph_breaks: int = 0
+    aot_hits: int = 0
+    aot_misses: int = 0
     unread: tuple[str, ...] = ()
 
     @property
@@ -69,12 +72,12 @@ class Counts:
 
     @property
     def hits(self) -> int:
-        """Graphs that came from a cache.
+        """Graphs that came from a cache, and calls of functions compiled ahead of time.
 
         An AOTAutograd entry leads to its FX graphs, which count too, unless it holds them itself
         (a bundled entry): then nobody asks the FX graph cache.
         """
-        return max(self.graph_hits, self.autograd_hits)
+        return max(self.graph_hits, self.autograd_hits) + self.aot_hits
 
     @property
     def requests(self) -> int:
@@ -298,8 +301,12 @@ class Report:
 
     def _facts(self, counts: Counts) -> Iterator[str]:
         yield self._moved()
+        if counts.aot_hits or counts.aot_misses:
+            calls = counts.aot_hits + counts.aot_misses
+            yield f"{counts.aot_hits}/{calls} calls compiled ahead of time"
+        if graphs := counts.requests - counts.aot_hits:
+            yield f"{graphs - counts.compiled}/{graphs} graphs from cache"
         if counts.requests:
-            yield f"{counts.hits}/{counts.requests} graphs from cache"
             yield f"{counts.compiled} compiled"
         if counts.native_builds:
             yield f"{counts.native_builds} native builds"

@@ -45,6 +45,12 @@ def is_compiled_itself(model: Any) -> bool:
     return original(model) is not model or _compiled(model) is not model
 
 
+def is_armed(model: Any) -> bool:
+    """Whether a module's call is dispatched to functions compiled ahead of time, or recorded."""
+    call = _field(model, "_compiled_call_impl")
+    return hasattr(type(call), "replaced") or hasattr(type(_field(model, "forward")), "replaced")
+
+
 def region_of(model: Any) -> tuple[str, str, dict[str, Any]] | None:
     """Name, structure and options of the kind that a block was compiled with; None for others."""
     call = _call(model)

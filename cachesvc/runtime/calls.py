@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cachesvc.core.errors import UsageError
-from cachesvc.runtime.backend import is_compiled
+from cachesvc.runtime.backend import is_armed, is_compiled
 from cachesvc.runtime.functions import closure
 from cachesvc.runtime.tensors import describe_tensor
 
@@ -61,8 +61,10 @@ def _runner(model: Any, compiled: bool) -> Callable[..., Any]:
 
 def reaches_compiled(model: Any) -> bool:
     """Whether calling the model reaches compiled code: of its own, or of what it calls by name."""
-    if is_compiled(model) or isinstance(model, torch.nn.Module):
-        return is_compiled(model)
+    if isinstance(model, torch.nn.Module):
+        return is_compiled(model) or is_armed(model)
+    if is_compiled(model):
+        return True
     inner = getattr(model, "__func__", model)
     names = getattr(getattr(inner, "__code__", None), "co_names", ())
     scope = getattr(inner, "__globals__", {})

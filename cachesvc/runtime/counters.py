@@ -94,6 +94,8 @@ class Meter:
             eager=eager_graphs(),
             triton_builds=len(self._built_keys()),
             graph_breaks=graph_breaks().total(),
+            aot_hits=_tally("hits"),
+            aot_misses=_tally("misses"),
             unread=tuple(sorted({*seen.unread, *self._unwatched})),
         )
 
@@ -124,6 +126,12 @@ def _counters() -> Mapping[str, Mapping[str, int]]:
     if counters is None:
         seen.unread.add("torch._dynamo.utils.counters")
     return counters or {}
+
+
+def _tally(name: str) -> int:
+    """A count of dispatched calls; 0 while no model was armed."""
+    module = sys.modules.get("cachesvc.runtime.aot.tally")
+    return 0 if module is None else int(getattr(module.tally, name))
 
 
 def _autograd_stored() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cachesvc.runtime.aot.pause import paused
 from cachesvc.runtime.backend import is_compiled_itself, original, own_forward
 from cachesvc.runtime.calls import reaches_compiled
 
@@ -46,16 +47,17 @@ def eagerly() -> Iterator[None]:
     """
     from torch._dynamo import eval_frame
 
-    if not hasattr(eval_frame, "_stance"):
-        with torch.compiler.set_stance("force_eager"):
+    with paused():
+        if not hasattr(eval_frame, "_stance"):
+            with torch.compiler.set_stance("force_eager"):
+                yield
+            return
+        _here.depth += 1
+        try:
+            _look_here(eval_frame)
             yield
-        return
-    _here.depth += 1
-    try:
-        _look_here(eval_frame)
-        yield
-    finally:
-        _here.depth -= 1
+        finally:
+            _here.depth -= 1
 
 
 def _look_here(eval_frame: Any) -> None:

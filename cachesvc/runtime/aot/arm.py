@@ -34,19 +34,20 @@ def arm(
     *,
     salt: str,
     failed: Failed,
+    missed: Callable[[], None],
 ) -> Armed:
     """Puts dispatchers into these models, by their names, for the functions in these folders.
 
     `readings` are what the models' digests were made of, with `salt` where there is one model
-    alone. `failed` is told, at any later time, which unit has failed and how. Whatever cannot be
-    loaded is left out, with the reason; a model without any function stays as it is.
+    alone. `failed` is told, at any later time, which unit has failed and how; `missed` is called once
+    before the first call that may have to be compiled. Whatever cannot be loaded is left out, with the reason; a model without any function stays as it is.
     """
     stored, unread = _read(folders)
     units: list[str] = []
     reasons = list(unread.values())
     bad = list(unread)
     for name, model in models.items():
-        arming = _Arming(model, readings[name], salt if name == "" else "", failed)
+        arming = _Arming(model, readings[name], salt if name == "" else "", failed, missed)
         units += arming.arm([item for item in stored if item.facts["part"] == name])
         reasons += arming.reasons
         bad += arming.bad
@@ -75,9 +76,17 @@ def _read(folders: Iterable[Path]) -> tuple[list[Stored], dict[str, str]]:
 class _Arming:
     """One model being armed."""
 
-    def __init__(self, model: Any, reading: Reading, salt: str, failed: Failed) -> None:
+    def __init__(
+        self,
+        model: Any,
+        reading: Reading,
+        salt: str,
+        failed: Failed,
+        missed: Callable[[], None],
+    ) -> None:
         self._model, self._reading, self._salt = model, reading, salt
         self._failed = failed
+        self._missed = missed
         self._pins = Pins(reading)
         self.reasons: list[str] = []
         self.bad: list[str] = []
@@ -95,7 +104,7 @@ class _Arming:
         watched = Watched(self._model, self._salt, self._reading, self._pins.readings)
         for place, functions in loaded:
             if functions:
-                dispatcher = Dispatcher(place, watched, self._dropped)
+                dispatcher = Dispatcher(place, watched, self._dropped, self._missed)
                 dispatcher.add(functions)
                 place.put(dispatcher)
                 yield from (function.stored.unit for function in functions)

@@ -19,6 +19,7 @@ import torch
 from cachesvc.runtime.aot.boundary import Boundary
 from cachesvc.runtime.aot.call_key import Key, NoKey, call_key, tensors_of
 from cachesvc.runtime.aot.function import DoesNotFit, Function
+from cachesvc.runtime.aot.pause import is_paused
 from cachesvc.runtime.aot.pins import read_places
 from cachesvc.runtime.aot.seal import Seal
 from cachesvc.runtime.aot.state import is_transformed, state_facts
@@ -85,12 +86,14 @@ class Dispatcher:
     """Stands in the place of a compiled call, and goes on to it where no function is right.
 
     It is no part of the model: a copy or a pickle of the model has none. `failed` is told of a
-    function that has failed, which is not called again.
+    function that has failed, which is not called again; `missed` is called once, before the first
+    call that may have to be compiled.
     """
 
     boundary: Boundary
     watched: Watched
     failed: Callable[[Function, Exception], None]
+    missed: Callable[[], None]
     functions: dict[Key, Function] = field(default_factory=dict)
     epoch: int = 0
 
@@ -100,7 +103,7 @@ class Dispatcher:
         return self.boundary.replaced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or is_paused():
             return self.boundary.module._call_impl(*args, **kwargs)
         found = self._function(args, kwargs)
         if isinstance(found, str):
@@ -166,6 +169,7 @@ class Dispatcher:
     @functools.cached_property
     def _fallback(self) -> Callable[..., Any]:
         """The call that this stands in place of; one that was not compiled yet is now."""
+        self.missed()
         if self.boundary.replaced is not None:
             return self.boundary.replaced
         return torch.compile(self.boundary.plain_call)
