@@ -55,7 +55,8 @@ def prefetch(
     compiler: imports torch's compiler in another thread, too, once the program has imported torch.
         Meanwhile other threads, and forks, wait where they import another module of torch. It
         gains what the program waits for its disk or its network, and next to nothing where it
-        computes; a start that needs no compiler does not need it.
+        computes or imports: so call this again, with it, right before the weights are loaded. A
+        start that needs no compiler does not need it.
     deadline: seconds (default TCCACHE_DEADLINE, else 300), after which nothing enters the live
         directory any more.
 
