@@ -37,8 +37,8 @@ class Counts:
     they run; `cpp_hits` are C++ libraries that lay there already. `unsaved` are graphs that were
     compiled and could not be written to a cache, `eager` are graphs that could not be compiled and
     run as they were written. `aot_hits` are calls that functions compiled ahead of time have made,
-    `aot_misses` those that a model which has such functions made past them. `unread` names counters that this torch does not
-    have.
+    `aot_misses` those that a model which has such functions made past them. `unread` names
+    counters that this torch does not have.
     """
 
     graphs: int = 0
@@ -206,6 +206,7 @@ class Report:
     bundle: str | None = None
     store: str | None = None
     tier: str | None = None
+    tier_reason: str = ""
     live: str | None = None
     late: bool = False
     compiled_before: bool = False
@@ -264,6 +265,7 @@ class Report:
             "bundle": self.bundle,
             "store": self.store,
             "tier": self.tier,
+            "tier_reason": self.tier_reason,
             "live": self.live,
             "late": self.late,
             "counts": counts_json(counts),
@@ -290,6 +292,8 @@ class Report:
     def _sentences(self, counts: Counts) -> Iterator[str]:
         if self.prefetched is not None:
             yield str(self.prefetched)
+        if self.tier_reason:
+            yield f"tier {self.tier}: {self.tier_reason}"
         yield from self.notes
         yield from (f"set aside, {text}" for text in self.set_aside)
         yield from _meaning(counts)

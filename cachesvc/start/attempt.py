@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.errors import BundleNotFound, TccacheError, unexpected
 from cachesvc.core.outputs import OutputRecord
+from cachesvc.core.tier import AOT, MEGACACHE, Allowed
 from cachesvc.local.host import read_environment
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime import directories, megacache
+from cachesvc.runtime.begins import before_compiler, is_compiler_loaded
+from cachesvc.runtime.compiler import do_without_compiler
 from cachesvc.runtime.context import read_context
 from cachesvc.runtime.ptxas import find_either_ptxas
 from cachesvc.runtime.spare import spare_all
@@ -25,6 +28,7 @@ from cachesvc.runtime.used import graph_units
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
 from cachesvc.start.deadline import Deadline, within
+from cachesvc.start.functions import Functions
 from cachesvc.start.join import Joined, join
 from cachesvc.start.options import Options, deadline_seconds
 from cachesvc.start.progress import Progress, quiet
@@ -55,7 +59,8 @@ class Attempt:
     """One warm start under way; each step leaves what it found, also when a later one fails.
 
     `records` are those of outputs, where the caller wants them checked. `loaded` are the keys of
-    the units that loading a mega-cache has put into the live directory.
+    the units that came into the live directory after `brought`: by loading a mega-cache, or as the
+    `rest`, once something had to be compiled that no function was there for.
     """
 
     model: Any
@@ -74,6 +79,8 @@ class Attempt:
     loaded: tuple[str, ...] = ()
     late: bool = False
     ahead: Joined | None = None
+    functions: Functions | None = None
+    rest: Brought | None = None
 
     def prepare(self, store: StoreLike | None, trust: str | None) -> None:
         """Everything before the first call. Whatever goes wrong becomes a note.
@@ -132,7 +139,8 @@ class Attempt:
             listed = ahead.take_listed() or repository.bundles(goal.address.name)
             chosen = self._choose(repository, goal, listed)
             stages = [("look up", time.perf_counter() - started)]
-            brought = bring(repository, chosen, live.places, self.progress, deadline)
+            tiers = self.options.tier
+            brought = bring(repository, chosen, live.places, self.progress, deadline, tiers=tiers)
             if brought.newest is not None:
                 moved = brought.transfer
                 stages += [("pull", moved.pull_s), ("seed", moved.seed_s)]
@@ -152,9 +160,8 @@ class Attempt:
     def take(self, brought: Brought) -> None:
         """Says what was brought, and prepares the compiler for it."""
         self.brought = brought
-        if self.live is not None and (brought.has_inductor or self._is_filled()):
-            spare_all(self.live.places.records)
-            find_either_ptxas()
+        if brought.tier != AOT:
+            self._prepare_compiler()
         self.notes.extend(brought.refused)
         self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)
         if repaired := brought.transfer.repaired:
@@ -166,9 +173,65 @@ class Attempt:
         if self.chosen.differences:
             self.notes.append(_neighbours(self.chosen))
         self.notes.extend(_context_notes(brought.contexts))
-        if brought.tier == "megacache":
+        if brought.tier == AOT:
             with self.stage("load"):
-                self._load(brought.artifacts)
+                self._arm()
+        self._load_artifacts()
+
+    def _prepare_compiler(self) -> None:
+        if self.live is not None and (self.brought.has_inductor or self._is_filled()):
+            spare_all(self.live.places.records)
+            find_either_ptxas()
+
+    def _arm(self) -> None:
+        """Puts the functions into the models; with none in use the start goes one tier down."""
+        assert self.live is not None  # noqa: S101 - it was seeded
+        assert self.goal is not None  # noqa: S101
+        self.functions = functions = Functions(self.model, self.goal, self.salt, self.live.places)
+        try:
+            functions.load(self.brought.units, self.bring_rest)
+        except Exception as error:  # serving must start, whatever this library gets wrong
+            functions.notes.append(f"no function is used: {unexpected(error)}")
+        self.notes += functions.notes
+        if not functions.units or is_compiler_loaded():
+            self.bring_rest()
+        else:
+            before_compiler(self.bring_rest)
+
+    def disarm(self) -> None:
+        """Does without functions from now on, as something that was brought is under suspicion."""
+        if self.functions is not None and self.functions.units:
+            self.functions.unload()
+            self.bring_rest()
+
+    def bring_rest(self) -> None:
+        """Brings the next tier, once: something may have to be compiled. Never raises."""
+        if self.repository is None or self.live is None or self.rest is not None:
+            return
+        self.rest = Brought()
+        tiers = replace(self.options.tier, tiers=self._below_aot())
+        try:
+            self.rest = rest = self._bring(tiers)
+            self.loaded += rest.units
+            if self.functions is None or not self.functions.units:
+                self.brought = replace(rest, cold_s=rest.cold_s or self.brought.cold_s)
+                self._load_artifacts()
+        except TccacheError as error:
+            self.notes.append(str(error))
+        except Exception as error:  # as above
+            self.notes.append(unexpected(error))
+        if self.rest.has_inductor or self._is_filled():
+            spare_all(self.live.places.records)
+            find_either_ptxas()
+            do_without_compiler()
+
+    def _below_aot(self) -> tuple[str, ...]:
+        return tuple(tier for tier in self.options.tier.tiers if tier != AOT)
+
+    def _load_artifacts(self) -> None:
+        if self.brought.tier == MEGACACHE:
+            with self.stage("load"):
+                self._load(self.brought.artifacts)
 
     def _is_filled(self) -> bool:
         """Whether the live directory holds graphs, brought or made here."""
@@ -179,18 +242,24 @@ class Attempt:
         places = self.live.places
         placed = ((path, places.locate(path)) for path in paths)
         artifacts = [Artifact.from_bytes(f.read_bytes(), path) for path, f in placed if f]
-        self.loaded = tuple(graph_units(artifacts))
+        self.loaded += tuple(graph_units(artifacts))
         if not megacache.load(artifacts):
             self.notes.append("the compiler took nothing of the mega-cache: see its warnings")
 
     def bring_again(self) -> None:
         """Seeds what is missing in the live directory by now. Raises what `bring` raises."""
-        if self.repository is None or self.live is None:
-            return
-        repository, places = self.repository, self.live.places
-        self.brought = within(
+        if self.repository is not None and self.live is not None:
+            self.brought = self._bring(self.options.tier)
+
+    def _bring(self, tiers: Allowed) -> Brought:
+        repository, live, chosen = self.repository, self.live, self.chosen
+        assert repository is not None  # noqa: S101 - whoever calls has looked
+        assert live is not None  # noqa: S101
+        return within(
             deadline_seconds(self.options.deadline),
-            lambda deadline: bring(repository, self.chosen, places, self.progress, deadline),
+            lambda deadline: bring(
+                repository, chosen, live.places, self.progress, deadline, tiers=tiers
+            ),
         )
 
     @contextmanager

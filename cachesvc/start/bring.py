@@ -12,6 +12,7 @@ from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.report import Transfer
 from cachesvc.core.requirement import Requirement
+from cachesvc.core.tier import ANY, AOT, DIRECTORIES, MEGACACHE, TIERS, Allowed
 from cachesvc.local.host import read_capabilities
 from cachesvc.local.places import Places
 from cachesvc.local.receipt import Receipt, read_receipt, receipt_of, write_receipt
@@ -23,11 +24,15 @@ from cachesvc.start.progress import Progress, quiet
 if TYPE_CHECKING:
     from cachesvc.start.transfer import Holdings
 
-TIERS = {
-    "directories": frozenset({"inductor", "triton"}),
-    "megacache": frozenset({"megacache"}),
+SECTIONS: Mapping[str, frozenset[str]] = {
+    AOT: frozenset({"aot"}),
+    DIRECTORIES: frozenset({"inductor", "triton"}),
+    MEGACACHE: frozenset({"megacache"}),
 }
 """What each tier of a warm start brings."""
+
+DIRECTORIES_ONLY = Allowed((DIRECTORIES,), DIRECTORIES)
+"""What another model's bundle gives, and what a program that nobody arms can use."""
 
 _LOOSE = (
     "a mega-cache that was pushed under its name alone, or for another model: nobody sees what of"
@@ -40,7 +45,8 @@ class Brought:
     """What the selected bundles give this process.
 
     `newest` is the address of the segment written last, None if nothing can be used here; `bundles`
-    are those that could be read. `units` are the keys of the tier's units, `aside` of those that
+    are those that could be read. `tier` is the one that was brought, `held` are all that the units
+    allow. `units` are the keys of the tier's units, `aside` of those that
     are left out because they have failed here;
     `artifacts` are the entry paths of the mega-cache's artifacts, where that is the tier;
     `contexts` are those of the processes that compiled, the last one last; `coverage` are the
@@ -49,6 +55,7 @@ class Brought:
 
     newest: str | None = None
     tier: str | None = None
+    held: tuple[str, ...] = ()
     bundles: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
@@ -73,28 +80,30 @@ def bring(
     progress: Progress = quiet,
     deadline: Deadline | None = None,
     *,
-    directories_only: bool = False,
+    tiers: Allowed = ANY,
 ) -> Brought:
-    """Seeds the best tier that the bundles hold; nearly free where all lies in place already.
+    """Seeds the best of these tiers that the bundles hold; nearly free where all lies in place.
 
     The bundle of a neighbour, or of a name alone, gives its directories only: of a mega-cache
-    nobody sees what was used. `directories_only` is for whoever cannot load a mega-cache. Raises
-    what `holdings` and `seed` raise.
+    nobody sees what was used, and functions are of one model. Raises what `holdings` and `seed`
+    raise.
     """
     started = perf_counter()
-    receipt = read_receipt(places.records, _scope(chosen), _key(chosen))
-    unloaded = directories_only or chosen.is_loose
-    if receipt is not None and _is_wanted(receipt, unloaded) and _holds(receipt):
-        return _from_facts(receipt.facts, perf_counter() - started)
+    possible = DIRECTORIES_ONLY if chosen.is_loose else tiers
+    for tier in reversed(TIERS):
+        receipt = read_receipt(places.records, _scope(chosen, tier), _key(chosen))
+        if receipt is not None and _is_wanted(receipt, tier, possible) and _holds(receipt):
+            return _from_facts(receipt.facts, perf_counter() - started)
     # Only the long way loads what unpacks and seeds.
     from cachesvc.start.transfer import holdings, seed
 
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
-    if not found.units or (unloaded and _tier(found) == "megacache"):
+    best = possible.best(held_tiers(found))
+    if best is None:
         refused = tuple(item.reason for item in found.refused)
-        loose = (_LOOSE,) if found.units and chosen.is_loose else ()
-        return Brought(refused=refused, transfer=Transfer(left_out=(*found.left_out, *loose)))
-    sections = TIERS[_tier(found)]
+        unused = (_unused(chosen, tiers),) if found.units else ()
+        return Brought(refused=refused, transfer=Transfer(left_out=(*found.left_out, *unused)))
+    sections = SECTIONS[best]
     transfer = seed(
         repository,
         found,
@@ -103,57 +112,64 @@ def bring(
         progress=progress,
         deadline=deadline,
     )
-    brought = brought_of(found, transfer, places)
+    brought = brought_of(found, transfer, places, best)
     remember(places, chosen, found, brought)
     return brought
+
+
+def _unused(chosen: Selection, tiers: Allowed) -> str:
+    """Why nothing is used of bundles that hold something."""
+    if chosen.is_loose and DIRECTORIES in tiers:
+        return _LOOSE
+    return f"the tier is {tiers.said}, and the bundle holds no such units that may be used here"
 
 
 def remember(places: Places, chosen: Selection, found: Holdings, brought: Brought) -> None:
     """Writes the receipt for the next start, unless it would have something to tell again."""
     if chosen.foreign or brought.refused or brought.transfer.kept or brought.transfer.set_aside:
         return
-    sections = TIERS[_tier(found)]
+    sections = SECTIONS[str(brought.tier)]
     units = [unit for unit in found.units.values() if unit.section in sections]
     placed = [places.locate(entry.path) for unit in units for entry in unit.entries]
     facts = _to_facts(brought, found)
     # Without a receipt the next start goes the long way and comes to the same end.
     with suppress(OSError, TccacheError):
         receipt = receipt_of(facts, [file for file in placed if file is not None])
-        write_receipt(places.records, _scope(chosen), _key(chosen), receipt)
+        write_receipt(places.records, _scope(chosen, str(brought.tier)), _key(chosen), receipt)
 
 
-def _scope(chosen: Selection) -> list[str]:
-    return [bundle.address.prefix for bundle in chosen.bundles]
+def _scope(chosen: Selection, tier: str) -> list[str]:
+    return [tier, *(bundle.address.prefix for bundle in chosen.bundles)]
 
 
 def _key(chosen: Selection) -> list[list[str]]:
     return [[segment.name for segment in bundle.segments] for bundle in chosen.bundles]
 
 
-def _tier(found: Holdings) -> str:
-    """The best tier that the units allow; a mega-cache holds nothing that directories lack."""
+def held_tiers(found: Holdings) -> tuple[str, ...]:
+    """The tiers that the units allow, the better ones last."""
     sections = {unit.section for unit in found.units.values()}
-    return "directories" if sections & TIERS["directories"] else "megacache"
+    return tuple(tier for tier in TIERS if sections & SECTIONS[tier])
 
 
-def brought_of(found: Holdings, transfer: Transfer, places: Places) -> Brought:
-    """What was brought, once it is seeded."""
+def brought_of(found: Holdings, transfer: Transfer, places: Places, tier: str) -> Brought:
+    """What was brought of a tier, once it is seeded."""
     from cachesvc.local.quarantine import is_set_aside, read_quarantine
 
     quarantine = read_quarantine(places.records)
     newest = found.newest
-    tier = _tier(found)
-    of_tier = [unit for unit in found.units.values() if unit.section in TIERS[tier]]
+    of_tier = [unit for unit in found.units.values() if unit.section in SECTIONS[tier]]
     aside = {unit.key for unit in of_tier if is_set_aside(unit, quarantine)}
     units = [unit for unit in of_tier if unit.key not in aside]
     mega = [unit for unit in units if unit.section == "megacache"]
     return Brought(
         newest=str(newest.address) if newest else None,
         tier=tier,
+        held=held_tiers(found),
         bundles=found.addresses,
         units=tuple(unit.key for unit in units),
         aside=tuple(sorted(aside)),
-        has_inductor=any(unit.section == "inductor" for unit in found.units.values()),
+        has_inductor=any(unit.section == "inductor" for unit in of_tier),
         artifacts=tuple(entry.path for unit in mega for entry in unit.entries),
         cold_s=newest.proof.cold_s if newest and newest.proof else None,
         coverage=tuple(sorted({text for s in found.segments for text in s.manifest.coverage})),
@@ -174,6 +190,7 @@ def _to_facts(brought: Brought, found: Holdings) -> dict[str, Any]:
     return {
         "newest": brought.newest,
         "tier": brought.tier,
+        "held": brought.held,
         "has_inductor": brought.has_inductor,
         "artifacts": brought.artifacts,
         "cold_s": brought.cold_s,
@@ -190,6 +207,7 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
     return Brought(
         newest=facts["newest"],
         tier=facts["tier"],
+        held=tuple(facts["held"]),
         bundles=tuple(facts["bundles"]),
         units=tuple(facts["units"]),
         has_inductor=facts["has_inductor"],
@@ -203,8 +221,9 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
     )
 
 
-def _is_wanted(receipt: Receipt, unloaded: bool) -> bool:
-    return not (unloaded and receipt.facts["tier"] == "megacache")
+def _is_wanted(receipt: Receipt, tier: str, tiers: Allowed) -> bool:
+    """Whether a receipt of this tier is of the best one that may be taken."""
+    return tiers.best(receipt.facts.get("held", ())) == tier
 
 
 def _holds(receipt: Receipt) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from cachesvc.core.errors import UsageError
+from cachesvc.core.tier import ANY, AUTO, Allowed, allowed
 
 OnMiss = Literal["compile", "eager", "error"]
 
 DEADLINE = "TCCACHE_DEADLINE"
+TIER = "TCCACHE_TIER"
 DEADLINE_S = 300.0
 """Seconds from the beginning of a start to the end of its seeding, unless the caller says."""
 
@@ -24,16 +26,29 @@ class Options:
     fallback: bool = True
     publish: bool = False
     check: bool = False
+    tier: Allowed = ANY
 
 
-def checked(on_miss: str, deadline: float | None, *, flags: tuple[bool, bool, bool]) -> Options:
+def checked(
+    on_miss: str,
+    deadline: float | None,
+    *,
+    flags: tuple[bool, bool, bool],
+    tier: str | None = None,
+) -> Options:
     """The options; `flags` are fallback, publish and check. Raises UsageError."""
     if on_miss not in get_args(OnMiss):
         raise UsageError(f"on_miss is {on_miss!r}: say 'compile', 'eager' or 'error'")
     if deadline is not None:
         deadline_seconds(deadline)
     fallback, publish, check = flags
-    return Options(on_miss, deadline, fallback, publish, check)  # type: ignore[arg-type]
+    tiers = chosen_tier(tier)
+    return Options(on_miss, deadline, fallback, publish, check, tiers)  # type: ignore[arg-type]
+
+
+def chosen_tier(given: str | None) -> Allowed:
+    """The tiers that may be taken: what was given, else TCCACHE_TIER, else all. Raises UsageError."""
+    return allowed(given if given is not None else os.environ.get(TIER) or AUTO)
 
 
 def deadline_seconds(given: float | None) -> float:

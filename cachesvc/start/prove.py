@@ -17,6 +17,7 @@ from cachesvc.runtime.compiler import notes as uncompiled
 from cachesvc.runtime.incidents import IncidentMeter
 from cachesvc.start.attempt import Attempt
 from cachesvc.start.check import CHANGES, Check, Outcome
+from cachesvc.start.choice import tier_reason
 from cachesvc.start.rescue import Rescue
 from cachesvc.start.target import address_name, named_models
 
@@ -147,10 +148,12 @@ class _Proof:
         first = self.made[0].seconds if self.made else None
         stages = [*attempt.stages, *([] if first is None else [("first call", first)])]
         unstored = max(0, self.meter.unstored() - counts.eager)
-        notes = [*attempt.notes, *([_UNSTORED.format(unstored)] if unstored else [])]
+        later = attempt.functions.notes if attempt.functions else []
+        notes = [*attempt.notes, *later, *([_UNSTORED.format(unstored)] if unstored else [])]
         notes += uncompiled(self.eager)
         settled = bool(self.made)
         return Report(
+            tier_reason=tier_reason(attempt),
             name=attempt.label or address_name(attempt.model, None),
             read_counts=(lambda: counts) if settled else self.meter.read,
             read_incidents=(lambda: incidents) if settled else self.incidents.read,

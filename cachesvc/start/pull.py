@@ -15,7 +15,7 @@ from cachesvc.local.whole import write_whole
 from cachesvc.repository.repository import Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
-from cachesvc.start.bring import brought_of, remember
+from cachesvc.start.bring import brought_of, held_tiers, remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled, open_repository
@@ -105,7 +105,8 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
         transfer = seed(repository, found, places, progress=progress)
         artifacts = _write_mega(found, places, trees)
     if not trees:
-        remember(places, chosen, found, brought_of(found, transfer, places))
+        for tier in held_tiers(found):
+            remember(places, chosen, found, brought_of(found, transfer, places, tier))
     return Pulled(
         bundles=found.addresses,
         transfer=transfer,

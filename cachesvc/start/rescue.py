@@ -195,6 +195,8 @@ class Rescue:
 
     def _suspect(self, units: Mapping[str, str]) -> bool:
         fresh = {unit: reason for unit, reason in units.items() if unit not in self.aside}
+        if any(unit.startswith("aot/") for unit in fresh):
+            self.attempt.disarm()
         done = self._put_aside(fresh)
         self.aside |= done
         return bool(done)

@@ -24,7 +24,7 @@ from cachesvc.local.usage import additions, watch
 from cachesvc.repository.publish import Publication
 from cachesvc.runtime.directories import current
 from cachesvc.start.additions import Publisher, Start
-from cachesvc.start.bring import Brought, bring
+from cachesvc.start.bring import DIRECTORIES_ONLY, Brought, bring
 from cachesvc.start.bundles import again_if_moved, select
 from cachesvc.start.deadline import Deadline, within
 from cachesvc.start.options import deadline_seconds
@@ -290,7 +290,9 @@ def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
     def attempt() -> Brought:
         deadline.check()
         chosen = select(repository, run.name)
-        return bring(repository, chosen, live.places, run.progress, deadline, directories_only=True)
+        return bring(
+            repository, chosen, live.places, run.progress, deadline, tiers=DIRECTORIES_ONLY
+        )
 
     brought = again_if_moved(attempt)
     transfer = brought.transfer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,16 @@ SALT = "TCCACHE_SALT"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An address and what its digests were made of; `foreign` if it is not this machine's."""
+    """An address and what its digests were made of; `foreign` if it is not this machine's.
+
+    `readings` are what the digests of models were made of, by the models' names.
+    """
 
     address: Address
     environment: Components
     model: Components
     foreign: bool = False
+    readings: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 def target(
@@ -44,11 +48,11 @@ def target(
     components of another machine's fingerprint, or a JSON file that holds them.
     """
     components, foreign = resolve_environment(environment)
-    name, parts = model_address(model, label, salt)
+    name, parts, readings = read_address(model, label, salt)
     if DIGEST.fullmatch(name):
         raise UsageError(f"{name} reads as a model digest: choose a name that is not 64 hex digits")
     address = Address(name, parts.digest if parts else ANY_MODEL, components.digest)
-    return Target(address, components, parts, foreign)
+    return Target(address, components, parts, foreign, readings)
 
 
 def model_address(
@@ -59,21 +63,35 @@ def model_address(
     Several models, as a sequence or by name, are one: a start brings what all of them need. The
     salt is TCCACHE_SALT unless given.
     """
-    if isinstance(model, str):
-        return check_name(model if label is None else label), Components()
-    from cachesvc.runtime.model import model_components
+    name, components, _ = read_address(model, label, salt)
+    return name, components
 
-    salted = os.environ.get(SALT, "") if salt is None else salt
-    parts = named_models(model)
-    if set(parts) == {""}:
-        return address_name(model, label), model_components(model, salt=salted)
+
+def read_address(
+    model: Any, label: str | None, salt: str | None
+) -> tuple[str, Components, Mapping[str, Any]]:
+    """See `model_address`; and what each digest was made of, by the names of the models."""
+    if isinstance(model, str):
+        return check_name(model if label is None else label), Components(), {}
+    from cachesvc.runtime.model import read_model
+
+    salted, parts = chosen_salt(salt), named_models(model)
+    alone = set(parts) == {""}
+    readings = {p: read_model(item, salt=salted if alone else "") for p, item in parts.items()}
+    if alone:
+        return address_name(model, label), readings[""].components, readings
     components = {
         f"{part}: {name}": text
-        for part, item in parts.items()
-        for name, text in model_components(item).items()
+        for part, reading in readings.items()
+        for name, text in reading.components.items()
     }
     salts = {"salt": salted} if salted else {}
-    return address_name(model, label), Components.of({**components, **salts})
+    return address_name(model, label), Components.of({**components, **salts}), readings
+
+
+def chosen_salt(salt: str | None) -> str:
+    """The caller's own part of a digest: what was given, else TCCACHE_SALT."""
+    return os.environ.get(SALT, "") if salt is None else salt
 
 
 def address_name(model: Any, label: str | None) -> str:

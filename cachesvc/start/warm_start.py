@@ -36,6 +36,7 @@ def warm_start(
     fallback: bool = True,
     publish: bool = False,
     check: bool = False,
+    tier: str | None = None,
     progress: Progress = quiet,
 ) -> Report:
     """Starts a model warm from a store, before or after `torch.compile`, in place.
@@ -67,6 +68,11 @@ def warm_start(
     check: compares the output of each call with the record in the bundle, or with an eager call
         where weights or inputs are others. A bundle whose output is wrong is set aside, and the
         calls are made again without it.
+    tier: what may be used of a bundle (default TCCACHE_TIER, else "auto"): "aot" for functions
+        compiled ahead of time, which skip the compiler whole, "directories", "megacache"; several
+        with commas; "no-aot" for all but that. "auto" takes the best that the bundle holds and that
+        fits; the report says which, and why not a better one. A module that has such functions
+        calls them from then on, where they are right for the call, and is compiled for others.
 
     Never raises for the cache, the store or the calls unless on_miss is "error": the report says
     what went wrong. A call that fails is made again, first as it was written; where several
@@ -75,7 +81,7 @@ def warm_start(
     set, nothing is touched and the calls are made as they are.
     """
     named_models(model)
-    options = checked(on_miss, deadline, flags=(fallback, publish, check))
+    options = checked(on_miss, deadline, flags=(fallback, publish, check), tier=tier)
     if is_disabled():
         attempt = Attempt(model, label, salt, Options(), progress, notes=[DISABLED])
         return prove(attempt, inputs, calls, hooked=False)

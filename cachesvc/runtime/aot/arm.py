@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from cachesvc.runtime.aot.dispatch import Dispatcher, Watched
 from cachesvc.runtime.aot.files import Stored, read
 from cachesvc.runtime.aot.function import Function
 from cachesvc.runtime.aot.pins import Pins
+from cachesvc.runtime.aot.settings import context_difference
 from cachesvc.runtime.model import Reading
 
 Failed = Callable[[str, str], None]
@@ -20,10 +21,13 @@ Failed = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Armed:
-    """What came of it: the keys of the units in use, and why others are not."""
+    """What came of it: the keys of the units in use, and why others are not.
+
+    `damaged` are those that should have worked here and did not.
+    """
 
     units: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    damaged: Mapping[str, str] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
 
 
@@ -39,19 +43,21 @@ def arm(
     """Puts dispatchers into these models, by their names, for the functions in these folders.
 
     `readings` are what the models' digests were made of, with `salt` where there is one model
-    alone. `failed` is told, at any later time, which unit has failed and how; `missed` is called once
-    before the first call that may have to be compiled. Whatever cannot be loaded is left out, with the reason; a model without any function stays as it is.
+    alone. `failed` is told, at any later time, which unit has failed and how; `missed` is called
+    once before the first call that may have to be compiled. Whatever cannot be loaded is left out,
+    with the reason; a model without any function stays as it is.
     """
-    stored, unread = _read(folders)
+    stored, damaged = _read(folders)
     units: list[str] = []
-    reasons = list(unread.values())
-    bad = list(unread)
+    reasons: list[str] = []
     for name, model in models.items():
-        arming = _Arming(model, readings[name], salt if name == "" else "", failed, missed)
+        salted = salt if name == "" else ""
+        arming = _Arming(model, readings[name], salted, failed, missed)
         units += arming.arm([item for item in stored if item.facts["part"] == name])
         reasons += arming.reasons
-        bad += arming.bad
-    return Armed(tuple(units), tuple(bad), tuple(dict.fromkeys(reasons)))
+        damaged |= arming.damaged
+    told = (f"{unit} is not used: {reason}" for unit, reason in damaged.items())
+    return Armed(tuple(units), damaged, tuple(dict.fromkeys((*reasons, *told))))
 
 
 def disarm(models: Mapping[str, Any]) -> None:
@@ -89,7 +95,7 @@ class _Arming:
         self._missed = missed
         self._pins = Pins(reading)
         self.reasons: list[str] = []
-        self.bad: list[str] = []
+        self.damaged: dict[str, str] = {}
 
     def arm(self, stored: list[Stored]) -> Iterator[str]:
         """The keys of the units that are in use now."""
@@ -118,12 +124,13 @@ class _Arming:
         for item in stored:
             if item.kind in place.kinds:
                 try:
-                    if reason := self._pins.difference(item.facts["pins"]):
-                        raise TccacheError(reason)
-                    yield Function(item, place.module.forward)
+                    reason = self._pins.difference(item.facts["pins"])
+                    if reason or (reason := context_difference(item.facts["pins"])):
+                        self.reasons.append(f"{item.unit} is not used: {reason}")
+                    else:
+                        yield Function(item, place.module.forward)
                 except Exception as error:  # what was written elsewhere may be anything
-                    self.reasons.append(f"{item.unit} is not used: {_told(error)}")
-                    self.bad.append(item.unit)
+                    self.damaged[item.unit] = _told(error)
 
     def _dropped(self, function: Function, error: Exception) -> None:
         self._failed(function.stored.unit, _told(error))

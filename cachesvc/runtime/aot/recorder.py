@@ -17,6 +17,7 @@ from cachesvc.runtime.aot.call_key import Key, NoKey, call_key
 from cachesvc.runtime.aot.capture import Captured, NotCaptured, capture
 from cachesvc.runtime.aot.files import write
 from cachesvc.runtime.aot.pins import pins_of
+from cachesvc.runtime.aot.settings import context_pin
 from cachesvc.runtime.aot.state import is_transformed, state_facts
 from cachesvc.runtime.calls import signature
 from cachesvc.runtime.model import Reading, read_model
@@ -83,7 +84,7 @@ class Recorder:
             kind=_kind(recording.place, captured),
             call=key[0],
             state=key[1],
-            pins=pins_of(recording.reading, captured.traced),
+            pins={**pins_of(recording.reading, captured.traced), **context_pin()},
         )
         return f"aot/{folder.parent.name}/{folder.name}"
 
