@@ -29,6 +29,7 @@ from cachesvc.runtime.aot.externs import torch_externs
 from cachesvc.runtime.aot.ledger import Ledger, ledger_of, noting
 from cachesvc.runtime.aot.names import recipes
 from cachesvc.runtime.aot.source import reduce_module
+from cachesvc.runtime.aot.tuning import run_once
 
 _PLAIN_OUTPUTS = ("non_alias", "unsafe_view_alias", "is_input")
 _VIEWS = ("alias_of_input",)
@@ -208,7 +209,7 @@ def _distilled(
     if strange := [type(item).__qualname__ for item in inputs if not _is_plain(item)]:
         raise NotCaptured(f"the graph takes a {strange[0]}")
     reduced = reduce_module(result.source_code)
-    libraries, launches = _kernels(result, dict(reduced.kernels))
+    libraries, launches = _kernels(result, dict(reduced.kernels), inputs, mutated)
     return Captured(
         code=environment.bytecode,
         module=reduced.code,
@@ -288,11 +289,18 @@ def _check_graph(result: Any) -> None:
         raise NotCaptured(f"the graph has {' and '.join(found)}")
 
 
-def _kernels(result: Any, kinds: Mapping[str, str]) -> tuple[dict[str, Path], dict[str, Any]]:
-    """The native libraries and the launches of the graph's kernels, by name."""
+def _kernels(
+    result: Any, kinds: Mapping[str, str], inputs: Sequence[Any], mutated: Sequence[int]
+) -> tuple[dict[str, Path], dict[str, Any]]:
+    """The native libraries and the launches of the graph's kernels, by name.
+
+    A graph with Triton kernels runs once on its inputs, so that they are tuned.
+    """
     module = _generated(result.source_code)
     libraries: dict[str, Path] = {}
     launches: dict[str, Any] = {}
+    if "triton" in kinds.values():
+        run_once(module.call, inputs, mutated)
     for name, kind in kinds.items():
         kernel = getattr(module, name)
         if kind == "cpp_pybinding":
