@@ -3,11 +3,11 @@
     python -m benchmarks.overlap [--layers 8] [--runs 3] [--latency 0.1] [--wait 3] [--json FILE]
 
 A Llama of transformers with some 400 MB of weights in safetensors, whose file is dropped from
-memory before each run, and an S3 server on this machine, each answer of which comes `latency` seconds
-late. Once the weights are simply read, which keeps a core busy, and once the program first waits
-for them, as for a network: `wait` seconds. Each start is a fresh process with a live directory of
-its own, warm by its verdict; the arms take turns. Seconds are from the beginning of the process to
-the first result.
+memory before each run, and an S3 server on this machine, each answer of which comes `latency`
+seconds late. Once the weights are simply read, which keeps a core busy, and once the program first
+waits for them, as for a network: `wait` seconds. Each start is a fresh process with a live
+directory of its own, warm by its verdict; the arms take turns. Seconds are from the beginning of
+the process to the first result.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from cachesvc.core.address import ANY_MODEL
 from cachesvc.core.errors import BusyError, IntegrityError
 from cachesvc.core.overlap import Span
 from cachesvc.core.report import Transfer
+from cachesvc.core.tier import Allowed
 from cachesvc.local.host import read_environment
 from cachesvc.local.places import Places
 from cachesvc.repository.listing import Bundle
@@ -53,10 +54,12 @@ class Ahead:
         store: StoreLike | None,
         trust: str | None,
         *,
+        tiers: Allowed,
         begun: float,
         seconds: float,
     ) -> None:
         self._label, self._store, self._trust = label, store, trust
+        self._tiers = tiers
         self._seconds = seconds
         self._until = begun + seconds
         self._ended = False
@@ -98,7 +101,7 @@ class Ahead:
         self._under_way = "pull", begun
         try:
             chosen = Selection((bundle,), foreign=False)
-            brought = bring(repository, chosen, places, quiet, self._deadline)
+            brought = bring(repository, chosen, places, quiet, self._deadline, tiers=self._tiers)
             moved = brought.transfer
             self.refused += brought.refused
         except (BusyError, IntegrityError) as error:  # the next bundle may be in order

@@ -121,8 +121,8 @@ class Attempt:
         self.repository, self.chosen = fetched.repository, fetched.chosen
         self.records = fetched.records
         self.stages += fetched.stages
-        self.take(fetched.brought)
         ahead.await_imports()
+        self.take(fetched.brought)
 
     def locate(self) -> Live:
         """Finds the live directory in effect."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cachesvc.core.errors import TccacheError, unexpected
 from cachesvc.core.overlap import Overlap, Span, stages
-from cachesvc.start.options import deadline_seconds
+from cachesvc.start.options import chosen_tier, deadline_seconds
 from cachesvc.start.settings import StoreLike
 from cachesvc.start.work import Work
 
@@ -45,15 +45,21 @@ class Begun:
         """Whether this process began it; a fork has none of its threads."""
         return self._pid == os.getpid()
 
-    def begin(self, store: StoreLike | None, trust: str | None, deadline: float | None) -> None:
+    def begin(
+        self,
+        store: StoreLike | None,
+        trust: str | None,
+        tier: str | None,
+        deadline: float | None,
+    ) -> None:
         """Begins to bring the bundles."""
         begun = time.perf_counter()
 
         def work() -> None:
             from cachesvc.start.ahead import Ahead
 
-            seconds = deadline_seconds(deadline)
-            self._ahead = Ahead(self.label, store, trust, begun=begun, seconds=seconds)
+            seconds, tiers = deadline_seconds(deadline), chosen_tier(tier)
+            self._ahead = Ahead(self.label, store, trust, tiers=tiers, begun=begun, seconds=seconds)
             if not self._joined:
                 self._ahead.work()
 

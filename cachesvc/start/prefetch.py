@@ -13,7 +13,7 @@ from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import UsageError
 from cachesvc.core.overlap import Prefetch
 from cachesvc.start.begun import Begun
-from cachesvc.start.options import deadline_seconds
+from cachesvc.start.options import chosen_tier, deadline_seconds
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
 
 
@@ -41,6 +41,7 @@ def prefetch(
     *,
     store: StoreLike | None = None,
     trust: str | None = None,
+    tier: str | None = None,
     compiler: bool = False,
     deadline: float | None = None,
 ) -> Prefetch:
@@ -52,6 +53,7 @@ def prefetch(
     brought into the live directory, the newest bundle first. The store is TCCACHE_STORE, the word
     of trust TCCACHE_TRUST, unless given.
 
+    tier: what may be used of a bundle, as for `warm_start`; the best of it is brought.
     compiler: imports torch's compiler in another thread, too, once the program has imported torch.
         Meanwhile other threads, and forks, wait where they import another module of torch. It
         gains what the program waits for its disk or its network, and next to nothing where it
@@ -62,20 +64,22 @@ def prefetch(
 
     Called again with the same arguments it begins nothing new. The end of the program does not wait
     for it. Never raises for the store or the cache: the report of the start, and `state`, say what
-    went wrong. Raises UsageError for what is no name and no deadline. Where TCCACHE_DISABLE is set,
-    nothing is done.
+    went wrong. Raises UsageError for what is no name, no tier or no deadline. Where TCCACHE_DISABLE
+    is set, nothing is done.
     """
     if DIGEST.fullmatch(check_name(label)):
         raise UsageError(f"{label} reads as a model digest: give the name that the bundle is under")
     if deadline is not None:
         deadline_seconds(deadline)
+    if tier is not None:
+        chosen_tier(tier)
     if is_disabled():
         return Begun(label, refusal=DISABLED)
     asked = _asked(label, store, trust)
     found = _begun.get(asked)
     if found is None or not found.is_own:
         found = Begun(label)
-        found.begin(store, trust, deadline)
+        found.begin(store, trust, tier, deadline)
         _begun[asked] = found
     if compiler:
         found.import_compiler()

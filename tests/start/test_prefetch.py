@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,23 @@ result = shown(start(torch.compile(Plain()), [ones()], store=slow)), state
     assert pull["hidden_s"] > 0
     assert pull["waited_s"] > 0
     assert pull["hidden_s"] + pull["waited_s"] <= pull["seconds"] + 1e-6
+
+
+def test_the_tier_of_a_prefetch(starts: Starts, plain: Published) -> None:
+    """Nothing is brought that the start may not use."""
+    report, left = starts.run(
+        STORES
+        + """
+assert prefetch(counted, tier="megacache").wait(60)
+left = files()
+result = shown(start(Plain(), store=counted, tier="megacache")), left
+""",
+        store=plain.store,
+        label="plain",
+    )
+    assert not left
+    assert (report["tier"], report["transfer"]["packs"]) == ("megacache", 0)
+    assert report["prefetched"]["packs"] == 1
 
 
 def test_nothing_enters_the_live_directory_after_the_deadline(
@@ -298,30 +316,34 @@ for options in {list(cases.values())!r}:
         assert told in state
 
 
-def test_an_unusable_variable_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [("TCCACHE_DEADLINE", "the deadline is 'later'"), ("TCCACHE_TIER", "the tier is 'later'")],
+)
+def test_an_unusable_variable_is_told(variable: str, told: str, tmp_path: Path) -> None:
     """It is no argument of the caller's."""
     script = """
 prefetched = cachesvc.prefetch("name", store="/nowhere")
 assert prefetched.wait(60)
 print(prefetched.state())
 """
-    state = ran(script, tmp_path, TCCACHE_DEADLINE="later")
-    assert "the deadline is 'later': give a positive number of seconds" in state
+    assert told in ran(script, tmp_path, **{variable: "later"})
 
 
 @pytest.mark.parametrize(
-    ("label", "deadline", "told"),
+    ("label", "options", "told"),
     [
-        ("a/b", None, "'a/b' is not a bundle name"),
-        ("0" * 64, None, "reads as a model digest"),
-        ("name", -1.0, "the deadline is -1"),
+        ("a/b", {}, "'a/b' is not a bundle name"),
+        ("0" * 64, {}, "reads as a model digest"),
+        ("name", {"deadline": -1.0}, "the deadline is -1"),
+        ("name", {"tier": "fastest"}, "the tier is 'fastest'"),
     ],
 )
-def test_arguments_that_cannot_be(label: str, deadline: float | None, told: str) -> None:
+def test_arguments_that_cannot_be(label: str, options: dict[str, Any], told: str) -> None:
     """These are the caller's mistake, and nothing is begun."""
     threads = threading.active_count()
     with pytest.raises(cachesvc.UsageError, match=told):
-        cachesvc.prefetch(label, deadline=deadline)
+        cachesvc.prefetch(label, **options)
     assert threading.active_count() == threads
 
 
