@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EAGER = "eager"
 COLD = "cold"
-ARMS = (EAGER, COLD, "warm", "local", "megacache")
+ARMS = (EAGER, COLD, "warm", "local", "megacache", "aot")
 """In the order in which they are made: the later ones start from what a cold one leaves."""
 
 ENOUGH = 3

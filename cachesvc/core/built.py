@@ -39,6 +39,9 @@ class BuiltCall:
 class Built:
     """A target that was compiled, verified and, unless `dry_run`, published.
 
+    `functions` were compiled ahead of time, verified, and make the first call in `aot_s`; where
+    there are none, or not for all calls, `aot_reasons` say why.
+
     `cold_s` and `warm_s` are seconds from the start's own beginning to the first result: all that
     a warm start does before, the pull too. `segment` is None if nothing was written: in a dry run,
     or because the store had all of it. `reasons` say why a verdict is not `warm`, and `verified`
@@ -60,6 +63,9 @@ class Built:
     added: int = 0
     dry_run: bool = False
     reasons: tuple[str, ...] = ()
+    functions: int = 0
+    aot_s: float | None = None
+    aot_reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
@@ -78,6 +84,9 @@ class Built:
             "calls": [call.to_json() for call in self.calls],
             "verified": list(self.verified),
             "reasons": list(self.reasons),
+            "functions": self.functions,
+            "aot_s": self.aot_s,
+            "aot_reasons": list(self.aot_reasons),
             "segment": self.segment,
             "units": self.units,
             "added": self.added,

@@ -48,7 +48,8 @@ class Stage:
 class Overlap:
     """The ledger of a prefetch: its stages, and the packs and bytes that it brought.
 
-    `trouble` says what went wrong, or is empty.
+    The stages are `pull` (the look into the store, fetching, verifying and unpacking), `seed` and
+    `compiler imports`. `trouble` says what went wrong, or is empty.
     """
 
     stages: tuple[Stage, ...] = ()

@@ -103,6 +103,17 @@ def _options(model: Any) -> dict[str, Json]:
     }
 
 
+def inductor_options(model: Any) -> dict[str, Any] | None:
+    """The options of Inductor that a model was compiled with, modes resolved; none for one that is
+    not compiled yet, None for one that another backend compiles."""
+    backend = _backend(_compiled(model))
+    if backend is None:
+        return {}
+    if getattr(backend, "compiler_name", None) != DEFAULT["backend"]:
+        return None
+    return dict(getattr(backend, "config", None) or {})
+
+
 def compile_function(model: Any) -> Any:
     """What compiles the graphs of this model: one of torch's backends, or a user's function."""
     backend = _backend(_compiled(model))

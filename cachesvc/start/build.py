@@ -7,6 +7,7 @@ eager torch gives. Whoever is killed before that leaves a temporary directory, a
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,14 @@ from cachesvc.core.fields import Fields, Issues
 from cachesvc.core.outputs import OutputRecord
 from cachesvc.core.proof import Proof
 from cachesvc.core.report import Verdict
+from cachesvc.core.tier import AOT, Allowed
 from cachesvc.local.host import read_environment
+from cachesvc.local.tree import FoundUnit
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
+from cachesvc.start.captured import NOTHING_AHEAD, Ahead, Captured, captured, why_unverified
 from cachesvc.start.goods import Goods, from_trees
+from cachesvc.start.options import chosen_tier
 from cachesvc.start.process import run_sample, workplace
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, facts_of, publish_goods
@@ -60,16 +65,21 @@ def build(
     tolerance: float | None = None,
     dry_run: bool = False,
     slim: bool = False,
+    tier: str | None = None,
     progress: Progress = quiet,
 ) -> Built:
     """Compiles a workload, verifies what a serving process would make of it, and publishes that.
 
-    Three fresh processes make the workload's calls: one eagerly; one compiled, from empty
-    directories; one from a copy of the bundle, with empty directories, another working directory
-    and another HOME. Published is what gave eager torch's outputs there, within `tolerance`
-    (relative, for all floating dtypes; by dtype unless given), and started `warm`; or `partial`, if
-    the compiler can cache some of its graphs and not others: then `reasons` name them. The proof in
-    the manifest says what was checked, and records each output.
+    Fresh processes make the workload's calls: one eagerly; one compiled, from empty directories;
+    one from a copy of the bundle, with empty directories, another working directory and another
+    HOME. Where `tier` allows it (default TCCACHE_TIER, else all) another one captures each kind of
+    call as a function compiled ahead of time, and one more starts from these alone: those that are
+    right and used there are published, too, else `aot_reasons` say why not.
+
+    Published is what gave eager torch's outputs there, within `tolerance` (relative, for all
+    floating dtypes; by dtype unless given), and started `warm`; or `partial`, if the compiler can
+    cache some of its graphs and not others: then `reasons` name them. The proof in the manifest
+    says what was checked, and records each output.
 
     A build adds: what the store has is not written again. A `dry_run` does all but the last
     publication, and needs no store. `slim` leaves out, before the verification, the texts that a
@@ -83,10 +93,12 @@ def build(
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UsageError(f"a tolerance of {tolerance} is none: it is relative, from 0 to 1")
     environment = read_environment()
-    given = checked_tags(tags)
+    given, tiers = checked_tags(tags), chosen_tier(tier)
     repository = None if dry_run and store is None else open_repository(store, trust)
     with workplace("tccache-build-") as folder:
-        work = _Build(target, label, salt, tolerance, given, environment, folder, progress, slim)
+        work = _Build(
+            target, label, salt, tolerance, given, environment, folder, progress, slim, tiers
+        )
         verified = work.verified()
         if dry_run or repository is None:
             return verified.built(None, dry_run=True)
@@ -106,6 +118,8 @@ class _Build:
     scratch: Path
     progress: Progress
     slim: bool
+    tiers: Allowed
+    ahead: Ahead = NOTHING_AHEAD
 
     def verified(self) -> _Verified:
         """Everything before the publication; raises if a check fails."""
@@ -125,11 +139,50 @@ class _Build:
         _check_model(self.target, cold, warm)
         _check_verified(self.target, warm)
         _check_outputs(self.target, "started from the bundle", warm)
-        return _Verified(self.target, self.tolerance, self.goal, staged, eager, cold, warm)
+        self.ahead = self._compiled_ahead(cold)
+        return _Verified(
+            self.target, self.tolerance, self.goal, staged, eager, cold, warm, self.ahead
+        )
+
+    def _compiled_ahead(self, cold: Mapping[str, Any]) -> Ahead:
+        """The functions that were captured and verified; whatever is against them, told."""
+        if AOT not in self.tiers:
+            return Ahead(reasons=(f"the tier was set to {self.tiers.said}",))
+        try:
+            self.progress("compile ahead of time")
+            found = captured(self.scratch / "functions", self._start("capture"))
+            if not found.units:
+                return Ahead(reasons=found.reasons)
+            self._publish_functions(found)
+            self.progress("verify the functions in a fresh process")
+            outcome = self._start("aot")
+        except TccacheError as error:
+            return Ahead(reasons=(str(error),))
+        if Components.of(outcome["model"]).digest != Components.of(cold["model"]).digest:
+            return Ahead(reasons=("the model is another one where it is not compiled",))
+        if reason := why_unverified(outcome):
+            return Ahead(reasons=(*found.reasons, reason))
+        return Ahead(
+            folder=found.folder,
+            units=tuple(outcome["functions"]),
+            first_call_s=outcome["first_call_s"],
+            calls=outcome["report"]["counts"]["aot_hits"],
+            past=outcome["report"]["counts"]["aot_misses"],
+            reasons=found.reasons,
+        )
+
+    def _publish_functions(self, found: Captured) -> None:
+        """Adds functions to the copy that the verifying process starts from."""
+        stage = open_repository(self.scratch / "store", None)
+        facts = facts_of(self.goal, coverage=self.coverage)
+        collect = lambda: from_trees(Trees(aot=found.folder), found.context)  # noqa: E731
+        publish_goods(stage, self.goal, facts, collect, self.progress)
 
     def _start(self, arm: str) -> dict[str, Any]:
         home = self.scratch / arm
         home.mkdir()
+        if arm == "capture":  # it adds to the directories, and what it adds nobody verifies
+            shutil.copytree(self.scratch / "cold", home / "caches", dirs_exist_ok=True)
         spec = SampleSpec(
             arm=arm,
             target=self.target,
@@ -140,8 +193,19 @@ class _Build:
             proving=True,
             tolerance=self.tolerance,
             mega=str(self._mega),
+            functions=str(self.scratch / "functions"),
         )
-        return run_sample(spec, home, elsewhere=arm == "warm", salt=self.salt)
+        return run_sample(
+            spec,
+            home,
+            elsewhere=arm in ("warm", "aot"),
+            salt=self.salt,
+            caches=home / "caches" if arm == "capture" else None,
+        )
+
+    def _is_wanted(self, unit: FoundUnit) -> bool:
+        """Whether a unit was verified: a function that no call was made by was not."""
+        return not unit.key.startswith(f"{AOT}/") or unit.key in self.ahead.units
 
     @property
     def _mega(self) -> Path:
@@ -155,10 +219,12 @@ class _Build:
             inductor=_if_there(cold / "inductor"),
             triton=_if_there(cold / "triton"),
             mega=_if_there(self._mega),
+            aot=self.ahead.folder,
         )
 
         def collect() -> Goods:  # again, if files change meanwhile
             goods = from_trees(trees, self.context)
+            goods = goods.only(self._is_wanted)
             return goods.slim() if self.slim else goods
 
         return publish_goods(repository, self.goal, facts, collect, self.progress)
@@ -250,6 +316,7 @@ class _Verified:
     eager: Mapping[str, Any]
     cold: Mapping[str, Any]
     warm: Mapping[str, Any]
+    ahead: Ahead
 
     @property
     def proof(self) -> Proof:
@@ -265,6 +332,7 @@ class _Verified:
         within = _USUAL if self.tolerance is None else f"{self.tolerance:g}, relative"
         yield f"outputs of {len(self.calls)} calls equal to eager within {within}"
         yield "started in a fresh process with another working directory and HOME"
+        yield from self.ahead.verified()
         for call in self.calls:
             if call.random:
                 yield (
@@ -314,6 +382,9 @@ class _Verified:
             added=pushed.publication.added if pushed else 0,
             dry_run=dry_run,
             reasons=self._reasons(),
+            functions=len(self.ahead.units),
+            aot_s=self.ahead.first_call_s,
+            aot_reasons=self.ahead.reasons,
             warnings=told.warnings,
         )
 

@@ -7,7 +7,7 @@ from cachesvc.start.attempt import Attempt
 
 
 def tier_reason(attempt: Attempt) -> str:
-    """Why no function compiled ahead of time is used; empty where some are, or there is none to use."""
+    """Why no function compiled ahead of time is used; empty where some are."""
     brought, functions = attempt.brought, attempt.functions
     if brought.newest is None or (functions is not None and functions.units):
         return ""

@@ -47,7 +47,7 @@ def checked(
 
 
 def chosen_tier(given: str | None) -> Allowed:
-    """The tiers that may be taken: what was given, else TCCACHE_TIER, else all. Raises UsageError."""
+    """The tiers to choose from: what was given, else TCCACHE_TIER, else all. Raises UsageError."""
     return allowed(given if given is not None else os.environ.get(TIER) or AUTO)
 
 

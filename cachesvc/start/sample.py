@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WARM_START = "cachesvc.start.warm_start"
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+_WITHOUT_COMPILER = ("eager", "aot")
+_TIERS = {"warm": "no-aot", "aot": "aot,directories"}
+"""The arms that call this library, and what each may use of a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,9 @@ class SampleSpec:
     that arm, compared by the others. With `proving` outputs are compared one by one, the eager arm
     makes records of them, and the cold arm leaves what a publication needs: its address and its
     context. `mega` is the file of the mega-cache: the cold arm writes it, the mega-cache arm starts
-    from it. `tolerance` is relative, None for the usual. `variant` and `options` are the fields of
-    a Variant and of WorkloadOptions. With `rounds` the calls are made so many times more, for at
-    most about `enough_s` seconds.
+    from it. `functions` is the directory that the capture arm writes to. `tolerance` is relative,
+    None for the usual. `variant` and `options` are the fields of a Variant and of WorkloadOptions.
+    With `rounds` the calls are made so many times more, for at most about `enough_s` seconds.
     """
 
     arm: str
@@ -63,6 +66,7 @@ class SampleSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 0
     enough_s: float = 3.0
+    functions: str = ""
 
 
 class _Stages:
@@ -82,7 +86,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     """Makes the sample; a JSON object with the outcome."""
     stages = _Stages(spec.spawned)
     torch = stages.time("import torch", _torch)
-    if spec.arm != "eager":
+    if spec.arm not in _WITHOUT_COMPILER:
         stages.time("import compiler", lambda: [importlib.import_module(name) for name in COMPILER])
     rounds = importlib.import_module("cachesvc.runtime.rounds")
     workload, notes = stages.time("build model", lambda: _workload(spec))
@@ -90,7 +94,9 @@ def run(spec: SampleSpec) -> dict[str, Json]:
     eager = spec.arm == "eager"
     calls: Round = rounds.Round(workload, compiled=not eager, traced=eager and spec.proving)
     with torch.set_grad_enabled(workload.training), _stance(torch, eager):
-        if spec.arm != "warm":  # a start that does not call this library has no such stage
+        if spec.arm == "capture":
+            return _record(spec, workload, calls)
+        if spec.arm not in _TIERS:  # a start that does not call this library has no such stage
             stages.time("import tccache", lambda: importlib.import_module(_WARM_START))
         started = time.monotonic()
         if spec.arm == "megacache":
@@ -103,7 +109,7 @@ def run(spec: SampleSpec) -> dict[str, Json]:
             outcome |= _series(spec, report, made, calls, stages)
     outcome["notes"] = list(notes)
     outcome["stages"] = [list(item) for item in stages.seconds]
-    outcome |= {**facts, **_outputs(spec, made)}
+    outcome |= {**facts, **_outputs(spec, made), "functions": list(_functions())}
     if spec.mega and spec.arm == "cold":
         outcome |= _captured(Path(spec.mega))
     if spec.publish:
@@ -121,7 +127,10 @@ def _workload(spec: SampleSpec) -> tuple[Workload, list[str]]:
 
     asked = {**spec.variant, "options": tuple(map(tuple, spec.variant.get("options", ())))}
     options = WorkloadOptions(**{**spec.options, "shapes": tuple(spec.options.get("shapes", ()))})
-    compiler = Compiler(None if spec.arm == "eager" else Variant(**asked))
+    variant = Variant(**asked)
+    # What has functions needs no `torch.compile`, which alone would import the compiler.
+    as_written = spec.arm == "eager" or (spec.arm == "aot" and variant == Variant())
+    compiler = Compiler(None if as_written else variant)
     workload = compiler.applied(load_seeded(spec.target, options, compiler))
     return workload, compiler.notes
 
@@ -170,6 +179,12 @@ def _series(
     }
 
 
+def _functions() -> Sequence[str]:
+    """The functions compiled ahead of time that have made a call."""
+    tally = sys.modules.get("cachesvc.runtime.aot.tally")
+    return () if tally is None else sorted(tally.tally.used)
+
+
 def _load(mega: Path) -> None:
     """Starts from a mega-cache alone, as torch offers it."""
     from cachesvc.local.megafile import take_apart
@@ -199,7 +214,7 @@ def _stance(torch: Any, eager: bool) -> AbstractContextManager[Any]:
 def _start(spec: SampleSpec, workload: Workload, calls: Round) -> Report:
     from cachesvc.start.warm_start import observe, warm_start
 
-    if spec.arm != "warm":
+    if spec.arm not in _TIERS:
         return observe(workload.model, calls=calls.calls)
     return warm_start(
         workload.model,
@@ -207,8 +222,29 @@ def _start(spec: SampleSpec, workload: Workload, calls: Round) -> Report:
         store=spec.store,
         trust=spec.trust,
         label=spec.label or workload.name,
+        tier=_TIERS[spec.arm],
         fallback=False,  # another model's bundle would hide that this one was not found
     )
+
+
+def _record(spec: SampleSpec, workload: Workload, calls: Round) -> dict[str, Json]:
+    """Captures the workload's calls as functions, while they are made as they were written."""
+    from cachesvc.runtime.aot.recorder import Recorder
+    from cachesvc.runtime.context import read_context
+    from cachesvc.start.target import chosen_salt, model_address, named_models
+
+    name, model = model_address(workload.model, spec.label or workload.name)
+    recorder = Recorder(Path(spec.functions), model.digest[:16], chosen_salt(None))
+    recorder.put(named_models(workload.model))
+    for call in calls.calls:
+        call()
+    return {
+        "name": name,
+        "model": dict(model),
+        "context": dict(read_context()),
+        "units": list(recorder.units),
+        "reasons": list(recorder.reasons),
+    }
 
 
 def _outputs(spec: SampleSpec, made: Sequence[Made]) -> dict[str, Json]:

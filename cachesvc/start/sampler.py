@@ -26,12 +26,14 @@ EXPECTED: Mapping[str, frozenset[Verdict]] = {
     "local": frozenset({Verdict.WARM, Verdict.PARTIAL}),
     # A mega-cache holds no compiled C++: on a CPU that is built again.
     "megacache": frozenset({Verdict.WARM, Verdict.PARTIAL}),
+    "aot": frozenset({Verdict.WARM}),
 }
 """The verdicts that each arm may have: a label is checked, not believed.
 
 eager: nothing is compiled. cold: from an empty directory. warm: from an empty directory and a
 pull, at another path. local: from the directory that a cold start has filled, without this
 library; no graph is compiled. megacache: from an empty directory and torch's own mega-cache.
+aot: from an empty directory and functions compiled ahead of time; no call goes past them.
 """
 
 

@@ -25,9 +25,10 @@ class Trees:
     triton: PathLike | None = None
     mega: PathLike | None = None
     extra: Mapping[str, PathLike] = field(default_factory=dict)
+    aot: PathLike | None = None
 
     def __bool__(self) -> bool:
-        named = (self.inductor, self.triton, self.mega)
+        named = (self.inductor, self.triton, self.mega, self.aot)
         return bool(self.extra) or any(path is not None for path in named)
 
     def folders(self) -> Iterator[tuple[str, Path]]:
@@ -40,6 +41,8 @@ class Trees:
             yield "inductor", directory(self.inductor)
         if self.triton is not None:
             yield "triton", directory(self.triton)
+        if self.aot is not None:
+            yield "aot", directory(self.aot)
 
     def targets(self) -> Iterator[tuple[str, Path]]:
         """Where a pull puts what: the directories, and Triton's default one in Inductor's.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, salt_option, slim_option, store_options
+from tccache.options import common, salt_option, slim_option, store_options, tier_option
 from tccache.output import Output, counted, size, table
 
 
@@ -26,14 +26,16 @@ from tccache.output import Output, counted, size, table
 )
 @click.option("--dry-run", is_flag=True, help="Do all but the publication; needs no store.")
 @slim_option
+@tier_option
 @common
 def build(out: Output, target: str, tag: tuple[str, ...], dry_run: bool, **options: Any) -> None:
     """Compile TARGET, verify it in a fresh process, publish it.
 
-    TARGET is module:function giving a cachesvc.Workload, or demo:gpt. Its calls are made in three
-    fresh processes: eagerly; compiled, from empty directories; and from the bundle, in another
-    working directory and HOME, as a serving process would. What does not start warm there, or
-    gives other outputs than eager torch, is not published, and the reason is said.
+    TARGET is module:function giving a cachesvc.Workload, or demo:gpt. Its calls are made in fresh
+    processes: eagerly; compiled, from empty directories; and from the bundle, in another working
+    directory and HOME, as a serving process would. What does not start warm there, or gives other
+    outputs than eager torch, is not published, and the reason is said. Calls that torch can compile
+    ahead of time are published as functions, too, which skip the compiler whole.
 
     \b
     Example:
@@ -51,10 +53,18 @@ def _lines(built: cachesvc.Built) -> Iterator[str]:
         f" (cold was {built.cold_s:.2f} s)"
     )
     yield f"  {_published(built)}"
-    for text in (*built.verified, *built.reasons):
+    if built.aot_s is not None:
+        functions = counted(built.functions, "function")
+        yield f"  {functions} compiled ahead of time, first result {built.aot_s:.2f} s"
+    for text in (*built.verified, *built.reasons, *_against(built)):
         yield f"  {text}"
     yield ""
     yield from table(("call", "eager", "cold", "warm", "greatest difference"), _rows(built))
+
+
+def _against(built: cachesvc.Built) -> Iterator[str]:
+    """Why there are no functions, or none for some calls."""
+    yield from (f"not ahead of time, {reason}" for reason in built.aot_reasons)
 
 
 def _published(built: cachesvc.Built) -> str:

@@ -110,6 +110,19 @@ def slim_option(function: Verb) -> Verb:
     return function
 
 
+def tier_option(function: Verb) -> Verb:
+    """Adds --tier."""
+    option = _shared(
+        function,
+        "--tier",
+        metavar="TIERS",
+        help="What may be used: auto, or of aot, directories, megacache one or several with commas,"
+        " or no-TIER for all but one. Default: TCCACHE_TIER, else auto.",
+    )
+    option(function)
+    return function
+
+
 def tree_options(function: Verb) -> Verb:
     """Adds the options that name cache directories and files."""
     folder = click.Path(file_okay=False, readable=False)

@@ -19,6 +19,7 @@ from cachesvc.runtime.aot.files import write
 from cachesvc.runtime.aot.pins import pins_of
 from cachesvc.runtime.aot.settings import context_pin
 from cachesvc.runtime.aot.state import is_transformed, state_facts
+from cachesvc.runtime.backend import inductor_options
 from cachesvc.runtime.calls import signature
 from cachesvc.runtime.model import Reading, read_model
 
@@ -27,7 +28,7 @@ from cachesvc.runtime.model import Reading, read_model
 class Recorder:
     """Captures the calls of some models, by their names, into a directory.
 
-    `options` are those of Inductor that the models are compiled with. `units` are the keys of what
+    `units` are the keys of what
     was written; `reasons` say of a call why there is nothing for it.
     """
 
@@ -38,7 +39,7 @@ class Recorder:
     reasons: list[str] = field(default_factory=list)
     _seen: set[Any] = field(default_factory=set)
 
-    def put(self, models: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def put(self, models: Mapping[str, Any]) -> None:
         """From now on all calls of these models are recorded."""
         for name, model in models.items():
             reading = read_model(model, salt=self.salt if name == "" else "")
@@ -46,6 +47,7 @@ class Recorder:
             if not places:
                 self.reasons.append("a function cannot be replaced in place: give the module")
             for place in places:
+                options = inductor_options(place.holder)
                 place.put(_Recording(self, name, place, reading, options))
 
     def record(self, recording: _Recording, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -73,6 +75,8 @@ class Recorder:
     ) -> str:
         if is_transformed():
             raise NotCaptured("a transform or a mode of torch's is on")
+        if recording.options is None:
+            raise NotCaptured("another backend than Inductor compiles the model")
         if has_hooks(recording.place.module):
             raise NotCaptured("the module has hooks, which a function would pass by")
         captured = capture(recording.place.module.forward, args, kwargs, recording.options)
@@ -110,7 +114,7 @@ class _Recording:
     part: str
     place: Boundary
     reading: Reading
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] | None
 
     @property
     def replaced(self) -> Callable[..., Any] | None:
