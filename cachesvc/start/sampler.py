@@ -9,13 +9,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cachesvc.core.address import Address
+from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.measure import CallTime, Sample
 from cachesvc.core.report import Verdict
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
+from cachesvc.local.host import read_environment
+from cachesvc.start.captured import Captured, captured
+from cachesvc.start.goods import from_trees
 from cachesvc.start.process import run_sample
+from cachesvc.start.publishing import facts_of, publish_goods
 from cachesvc.start.sample import SampleSpec
+from cachesvc.start.settings import open_repository
+from cachesvc.start.target import Target
+from cachesvc.start.trees import Trees
 
 EXPECTED: Mapping[str, frozenset[Verdict]] = {
     "eager": frozenset({Verdict.EAGER}),
@@ -42,7 +51,9 @@ class Sampler:
     """Makes samples of one workload, in a folder for scratch.
 
     The cold arm comes before those that need what it leaves: its first sample publishes, each of
-    them leaves its directories for the local arm and its mega-cache. `outcome` is what the process
+    them leaves its directories for the local arm and its mega-cache. Before the first sample of the
+    aot arm the calls are captured as functions, in one more process; these are published nowhere
+    but in the folder for scratch, as nothing has verified them yet. `outcome` is what the process
     of the last sample told, `reference` the last run whose eager outputs the others are compared
     with.
     """
@@ -56,12 +67,15 @@ class Sampler:
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
     outcome: dict[str, Any] = field(default_factory=dict)
     reference: int = 0
+    _captured: set[str] = field(default_factory=set)
 
     def sample(self, arm: str, run: int, variant: Variant = Variant()) -> Sample:
         """One sample. Raises what `run_sample` raises, TccacheError for a label that is wrong."""
         home = self._home(arm, run, variant)
         home.mkdir(parents=True)
         caches = self._home("cold", run, variant) if arm == "local" else None
+        if arm == "aot":
+            self._capture(run, variant)
         try:
             self.outcome = run_sample(self._spec(arm, run, variant), home, caches=caches)
         finally:
@@ -72,6 +86,38 @@ class Sampler:
         if "published" in self.outcome:
             self.published[variant.label] = self.outcome["published"]
         return _checked(arm, self.outcome)
+
+    def _capture(self, run: int, variant: Variant) -> None:
+        """Captures and publishes the functions of a variant, once. Raises TccacheError where there
+        are none."""
+        if variant.label in self._captured:
+            return
+        home = self._home("capture", run, variant)
+        shutil.copytree(self._home("cold", run, variant), home)
+        spec = replace(self._spec("capture", run, variant), functions=str(home / "functions"))
+        outcome = run_sample(spec, home, caches=home)
+        found = captured(home / "functions", outcome)
+        if not found.units:
+            raise TccacheError(f"nothing was captured: {'; '.join(found.reasons)}")
+        self._publish(found, outcome)
+        shutil.rmtree(home, ignore_errors=True)
+        self._captured.add(variant.label)
+
+    def _publish(self, found: Captured, outcome: Mapping[str, Any]) -> None:
+        environment, model = read_environment(), Components.of(outcome["model"])
+        address = Address(outcome["name"], model.digest, environment.digest)
+        goal = Target(address, environment, model)
+        repository = open_repository(self._functions, None)
+        publish_goods(
+            repository,
+            goal,
+            facts_of(goal),
+            lambda: from_trees(Trees(aot=found.folder), found.context),
+        )
+
+    @property
+    def _functions(self) -> str:
+        return str(self.scratch / "functions")
 
     def clear(self, run: int, variant: Variant) -> None:
         """Drops what a cold sample has left for others."""
@@ -86,7 +132,7 @@ class Sampler:
             target=self.target,
             spawned=0.0,
             reference=str(self.scratch / f"eager-{run if arm == 'eager' else self.reference}.pt"),
-            store=self.store,
+            store=self._functions if arm == "aot" else self.store,
             trust=self.trust,
             publish=arm == "cold" and variant.label not in self.published,
             mega=str(self.scratch / f"{_folder(variant)}.mega"),
@@ -125,6 +171,11 @@ def _checked(arm: str, outcome: Mapping[str, Any]) -> Sample:
         peak_bytes=outcome["peak_bytes"],
         device_peak_bytes=outcome["device_peak_bytes"],
     )
+    past = report["counts"]["aot_misses"] if arm == "aot" else 0
+    if past:
+        raise TccacheError(
+            f"the aot arm made {past} calls past its functions: {outcome['summary']}"
+        )
     steady = sample.steady_s
     stages = sample.stages if steady is None else (*sample.stages, ("steady", steady))
     return replace(sample, stages=stages)

@@ -140,7 +140,8 @@ def bench(
     TARGET is demo:mlp, demo:gpt, demo:resnet, hf:ARCH, or module:function giving a
     cachesvc.Workload. Each sample is a fresh process with directories of its own; the arms take
     turns: eager (nothing is compiled), cold (an empty directory), warm (a pull into an empty
-    directory), local (a directory filled already), megacache (torch's own mega-cache alone). What
+    directory), local (a directory filled already), megacache (torch's own mega-cache alone), aot
+    (functions compiled ahead of time, no compiler loaded). What
     a label says is checked by the compiler's counters. Ctrl-C ends the measuring, and reports what
     was measured.
 
