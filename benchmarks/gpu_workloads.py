@@ -10,6 +10,19 @@ from cachesvc.runtime.workloads.gpt import Gpt
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
+class Small(torch.nn.Module):
+    """A few layers, one after the other."""
+
+    def __init__(self, *layers: torch.nn.Module) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            values = layer(values)
+        return values
+
+
 def resnet50() -> Workload:
     """torchvision's ResNet-50, inference, batch 64, channels last."""
     from torchvision.models import resnet50 as build
