@@ -15,7 +15,8 @@ import pytest
 import cachesvc
 from cachesvc.start.prefetch import take
 
-from .conftest import Published, Starts
+from .builds import TARGETS, Builds
+from .conftest import FreshProcesses, Published, Starts
 
 pytestmark = pytest.mark.xdist_group("start")
 
@@ -467,3 +468,35 @@ while "torch._dynamo" not in sys.modules:
 print("tccache-imports" in names())
 """
     assert ran(script, tmp_path) == "True\nFalse"
+
+
+@pytest.mark.slow
+def test_functions_compiled_ahead_of_time(
+    fresh: FreshProcesses, starts: Starts, tmp_path: Path
+) -> None:
+    """They are brought like all else, and a start that runs on them imports no compiler."""
+    store = tmp_path / "store"
+    built = Builds(fresh).build("build_targets:linear", store=store)
+    assert built.aot_s, built.aot_reasons
+    report, before, compiler = starts.run(
+        """
+prefetched = cachesvc.prefetch("linear", store=given["store"])
+before = "torch" in sys.modules
+sys.path.insert(0, given["targets"])
+import torch, build_targets
+workload = build_targets.linear()
+assert prefetched.wait(60)
+with torch.no_grad():
+    report = cachesvc.warm_start(
+        workload.model, calls=workload.calls, store=given["store"], label="linear"
+    )
+result = shown(report), before, "torch._inductor.compile_fx" in sys.modules
+""",
+        store=store,
+        own=True,
+        prelude="import os, sys, cachesvc\n",
+        given={"targets": TARGETS},
+    )
+    assert (report["verdict"], report["tier"], report["transfer"]["packs"]) == ("warm", "aot", 0)
+    assert report["prefetched"]["packs"] == 1
+    assert (before, compiler) == (False, False)
