@@ -41,7 +41,6 @@ _ARMS = {
     "warm": ArmStyle("#d55e00", "^", "-"),
     "local": ArmStyle("#009e73", "D", "--"),
     "megacache": ArmStyle("#cc79a7", "v", "-."),
-    "aot": ArmStyle("#5a8f29", "P", "-"),
     "aot": ArmStyle("#b38600", "P", "--"),
 }
 _MORE_ARMS = (ArmStyle("#8a6fb0", "X", ":"), ArmStyle("#4d4d4d", "p", "-."))
