@@ -15,10 +15,13 @@ class Prefetch(Protocol):
     label: str
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for its end, at most `timeout` seconds; whether it has ended."""
+        """Waits for the bundles, at most `timeout` seconds; whether that has ended.
+
+        Not for the compiler's imports, which may wait for this thread to import torch.
+        """
 
     def state(self) -> str:
-        """`under way`, what was done, or what went wrong, in a sentence."""
+        """`under way`, or what was done and what went wrong with the bundles, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

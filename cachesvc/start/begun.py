@@ -99,12 +99,11 @@ class Begun:
             self._imports.wait(_EXIT_S)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end, at most `timeout` seconds; whether nothing is under way here now."""
-        until = None if timeout is None else time.monotonic() + timeout
-        works = [work for work in (self._work, self._imports) if work is not None]
-        for work in works:
-            work.wait(None if until is None else max(0.0, until - time.monotonic()))
-        return not any(work.is_alive for work in works)
+        """Waits for the bundles, at most `timeout` seconds; whether none is under way here now."""
+        if self._work is None:
+            return True
+        self._work.wait(timeout)
+        return not self._work.is_alive
 
     def state(self) -> str:
         """`under way`, what was done, or what went wrong, in a sentence."""
@@ -112,7 +111,7 @@ class Begun:
             return self._refusal
         if not self.is_own:
             return "left behind in another process"
-        if any(work.is_alive for work in (self._work, self._imports) if work is not None):
+        if self._work is not None and self._work.is_alive:
             return "under way"
         return str(self.overlap(time.perf_counter(), ()))
 

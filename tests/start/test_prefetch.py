@@ -361,6 +361,15 @@ print(prefetched.state())
     assert not (tmp_path / "home").exists()
 
 
+def test_nobody_waits_for_an_import_of_torch(tmp_path: Path) -> None:
+    """The compiler's imports come after the program's own of torch, which may never come."""
+    script = """
+prefetched = cachesvc.prefetch("name", compiler=True)
+print(prefetched.wait(60), prefetched.state()[:11], "torch" in sys.modules)
+"""
+    assert ran(script, tmp_path, TCCACHE_STORE=str(tmp_path)) == "True prefetched: False"
+
+
 def test_called_twice(tmp_path: Path) -> None:
     """The same arguments, however they are given, mean what was begun already."""
     script = """
