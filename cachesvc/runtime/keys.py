@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from cachesvc.core.errors import TccacheError
 from cachesvc.local.whole import write_whole
@@ -28,10 +28,24 @@ _NAME = "keys.json"
 _PASSED_OVER = frozenset({"__pycache__", "include", "share"})
 
 
+# Where each function is defined or known under its name: who imported it has taken it along.
+_TORCH = (
+    "torch._inductor.codecache",
+    "torch._inductor.async_compile",
+    "torch._inductor.compile_worker.subproc_pool",
+)
+_TRITON = (
+    "triton.runtime.cache",
+    "triton.compiler.compiler",
+    "torch._inductor.runtime.triton_compat",
+)
+
+
 class _Kept:
-    """The folder that the keys are kept in; None until there is one."""
+    """The folder that the keys are kept in, None until there is one; the keys of this process."""
 
     folder: Path | None = None
+    known: ClassVar[dict[str, Any]] = {}
 
 
 def keep_keys(folder: Path) -> None:
@@ -48,9 +62,9 @@ def keep_keys(folder: Path) -> None:
 def _hook() -> None:
     import wrapt
 
-    wrapt.register_post_import_hook(_watch_torch, "torch._inductor.codecache")
-    wrapt.register_post_import_hook(_watch_triton, "triton.runtime.cache")
-    wrapt.register_post_import_hook(_watch_triton, "triton.compiler.compiler")
+    for watched, modules in ((_watch_torch, _TORCH), (_watch_triton, _TRITON)):
+        for module in modules:
+            wrapt.register_post_import_hook(watched, module)
 
 
 def _watch_torch(module: ModuleType) -> None:
@@ -58,7 +72,6 @@ def _watch_torch(module: ModuleType) -> None:
 
 
 def _watch_triton(module: ModuleType) -> None:
-    """Where the function is defined, and where it is known by the same name."""
     _keep(module, "triton_key", "triton")
 
 
@@ -66,7 +79,9 @@ def _keep(module: ModuleType, function: str, package: str) -> None:
     def key(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
         if args or kwargs or _Kept.folder is None:
             return wrapped(*args, **kwargs)
-        return _kept(_Kept.folder / _NAME, package, wrapped)
+        if package not in _Kept.known:
+            _Kept.known[package] = _kept(_Kept.folder / _NAME, package, wrapped)
+        return _Kept.known[package]
 
     if hasattr(module, function):
         wrap(module, function, key)

@@ -41,6 +41,7 @@ class Package:
     def start(self) -> Any:
         """The key as a new process gets it."""
         keys._stamp.cache_clear()
+        keys._Kept.known.clear()
         codecache: Any = ModuleType("torch._inductor.codecache")
         codecache.torch_key = self.key
         keys._watch_torch(codecache)
@@ -52,6 +53,7 @@ class Package:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
     monkeypatch.setattr(keys, "_hook", lambda: None)
     monkeypatch.setattr(keys._Kept, "folder", None)
+    monkeypatch.setattr(keys._Kept, "known", {})
     found = Package(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", found.module)
     keys._stamp.cache_clear()
@@ -140,6 +142,17 @@ def test_tritons_key_is_a_text(package: Package, monkeypatch: pytest.MonkeyPatch
     assert package.start() == b"firstsecond"
     assert package.computed == 1
     assert len(json.loads((package.records / "keys.json").read_text())) == 2
+
+
+def test_whoever_took_the_function_along(package: Package) -> None:
+    """A module that imported it by its name has the kept key, too, and it is read once."""
+    package.start()
+    other: Any = ModuleType("torch._inductor.async_compile")
+    other.torch_key = package.key
+    keys._watch_torch(other)
+    (package.records / "keys.json").unlink()
+    assert other.torch_key() == b"firstsecond"
+    assert package.computed == 1
 
 
 def test_another_kind_of_key(package: Package) -> None:
