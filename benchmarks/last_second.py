@@ -4,7 +4,7 @@
 
 The arms: all that is spared, each thing alone switched on again, and everything. They take turns,
 each start a fresh process with empty directories and a pull, on a machine that has started before:
-the keys of torch and Triton are kept, but for the arm `keep_keys`. One that is not warm ends the
+what is remembered of that is there, but for the arm `keep_keys`. One that is not warm ends the
 benchmark. With Triton on the path its key and Inductor's workers count, too.
 """
 
@@ -28,10 +28,10 @@ from cachesvc.start.sample import SampleSpec, spec_text
 
 SPARED = (
     *("spare_headers", "spare_probes", "spare_names"),
-    *("spare_local_map", "spare_pool", "keep_keys"),
+    *("spare_local_map", "spare_pool", "keep_keys", "keep_answers"),
 )
 ARMS = {"nothing more": (), **{name: (name,) for name in SPARED}, "everything": SPARED}
-KEYS = "keys.json"
+REMEMBERED = "remembered.json"
 
 
 class Starts:
@@ -46,7 +46,7 @@ class Starts:
             reference=str(scratch / "eager.pt"),
             store=str(scratch / "store"),
         )
-        self._keys: tuple[Path, bytes] | None = None
+        self._remembered: tuple[Path, bytes] | None = None
         self.processes: dict[str, int] = {}
 
     def prepare(self) -> None:
@@ -56,15 +56,15 @@ class Starts:
             run_sample(spec, self._home(arm))
         home = self._home("first")
         self._outcome("nothing more", home)
-        kept = next(home.rglob(KEYS))
-        self._keys = kept.relative_to(home), kept.read_bytes()
+        kept = next(home.rglob(REMEMBERED))
+        self._remembered = kept.relative_to(home), kept.read_bytes()
 
     def first_call_s(self, arm: str, run: int) -> float:
         home = self._home(f"{arm}-{run}")
-        if self._keys is not None and "keep_keys" not in ARMS[arm]:
-            file = home / self._keys[0]
+        if self._remembered is not None and "keep_keys" not in ARMS[arm]:
+            file = home / self._remembered[0]
             file.parent.mkdir(parents=True)
-            file.write_bytes(self._keys[1])
+            file.write_bytes(self._remembered[1])
         try:
             outcome = self._outcome(arm, home)
         finally:

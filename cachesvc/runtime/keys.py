@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
-from cachesvc.core.errors import TccacheError
-from cachesvc.local.whole import write_whole
+from cachesvc.runtime.remembered import remembered
 from cachesvc.runtime.watch import wrap
 
-_NAME = "keys.json"
 # Where torch has no sources that its key holds, and most of its files.
 _PASSED_OVER = frozenset({"__pycache__", "include", "share"})
-
 
 # Where each function is defined or known under its name: who imported it has taken it along.
 _TORCH = (
@@ -42,17 +37,15 @@ _TRITON = (
 
 
 class _Kept:
-    """The folder that the keys are kept in, None until there is one; the keys of this process."""
+    """The folder that the keys are kept in; None until there is one."""
 
     folder: Path | None = None
-    known: ClassVar[dict[str, Any]] = {}
 
 
 def keep_keys(folder: Path) -> None:
     """Takes both keys from this folder where their stamps still hold, and leaves them there.
 
-    A folder that cannot be written costs what it costs without. Where torch or Triton has no such
-    function, or one that gives something else than bytes or text, nothing changes.
+    Where torch or Triton has no such function, nothing changes.
     """
     _Kept.folder = folder
     _hook()
@@ -79,47 +72,10 @@ def _keep(module: ModuleType, function: str, package: str) -> None:
     def key(wrapped: Callable[..., Any], _: object, args: Any, kwargs: Any) -> Any:
         if args or kwargs or _Kept.folder is None:
             return wrapped(*args, **kwargs)
-        if package not in _Kept.known:
-            _Kept.known[package] = _kept(_Kept.folder / _NAME, package, wrapped)
-        return _Kept.known[package]
+        return remembered(_Kept.folder, package, _stamp(package), wrapped)
 
     if hasattr(module, function):
         wrap(module, function, key)
-
-
-def _kept(file: Path, package: str, compute: Callable[[], Any]) -> Any:
-    """The key under the package's stamp, computed and kept if there is none."""
-    stamp = _stamp(package)
-    rows = _read(file)
-    if stamp is None:
-        return compute()
-    if (found := _value(rows.get(package), stamp)) is not None:
-        return found
-    key = compute()
-    if isinstance(key, bytes | str):
-        form = "hex" if isinstance(key, bytes) else "text"
-        text = key.hex() if isinstance(key, bytes) else key
-        rows[package] = {"stamp": stamp, form: text}
-        with suppress(TccacheError):
-            write_whole(file, json.dumps(rows).encode())
-    return key
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(file.read_bytes()))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
-
-
-def _value(row: Any, stamp: str) -> bytes | str | None:
-    """The key in a row, if it is a whole row with this stamp."""
-    if not isinstance(row, dict) or row.get("stamp") != stamp:
-        return None
-    try:
-        return str(row["text"]) if "text" in row else bytes.fromhex(row["hex"])
-    except (KeyError, ValueError, TypeError):
-        return None
 
 
 @functools.cache

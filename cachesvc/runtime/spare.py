@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cachesvc.runtime.answers import keep_answers
 from cachesvc.runtime.headers import spare_headers
 from cachesvc.runtime.keys import keep_keys
 from cachesvc.runtime.local_map import spare_local_map
@@ -29,3 +30,4 @@ def spare_all(records: Path) -> None:
     spare_local_map()
     spare_pool()
     keep_keys(records)
+    keep_answers(records)

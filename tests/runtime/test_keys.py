@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fresh_processes import FreshProcesses
 
-from cachesvc.runtime import keys
+from cachesvc.runtime import keys, remembered
 
 
 class Package:
@@ -41,7 +41,7 @@ class Package:
     def start(self) -> Any:
         """The key as a new process gets it."""
         keys._stamp.cache_clear()
-        keys._Kept.known.clear()
+        remembered._known.clear()
         codecache: Any = ModuleType("torch._inductor.codecache")
         codecache.torch_key = self.key
         keys._watch_torch(codecache)
@@ -53,7 +53,7 @@ class Package:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
     monkeypatch.setattr(keys, "_hook", lambda: None)
     monkeypatch.setattr(keys._Kept, "folder", None)
-    monkeypatch.setattr(keys._Kept, "known", {})
+    monkeypatch.setattr(remembered, "_known", {})
     found = Package(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", found.module)
     keys._stamp.cache_clear()
@@ -115,8 +115,8 @@ def test_headers_do_not_matter(package: Package) -> None:
 def test_a_file_that_is_none(package: Package, text: str) -> None:
     """Is computed anew, and written anew."""
     package.start()
-    kept = json.loads((package.records / "keys.json").read_text())["torch"]
-    (package.records / "keys.json").write_text(text.replace("%s", json.dumps(kept["stamp"])))
+    kept = json.loads((package.records / "remembered.json").read_text())["torch"]
+    (package.records / "remembered.json").write_text(text.replace("%s", json.dumps(kept["stamp"])))
     assert package.start() == b"firstsecond"
     assert package.computed == 2
     package.start()
@@ -141,7 +141,7 @@ def test_tritons_key_is_a_text(package: Package, monkeypatch: pytest.MonkeyPatch
     assert [triton.triton_key(), triton.triton_key()] == ["3.6-text"] * 2
     assert package.start() == b"firstsecond"
     assert package.computed == 1
-    assert len(json.loads((package.records / "keys.json").read_text())) == 2
+    assert len(json.loads((package.records / "remembered.json").read_text())) == 2
 
 
 def test_whoever_took_the_function_along(package: Package) -> None:
@@ -150,7 +150,7 @@ def test_whoever_took_the_function_along(package: Package) -> None:
     other: Any = ModuleType("torch._inductor.async_compile")
     other.torch_key = package.key
     keys._watch_torch(other)
-    (package.records / "keys.json").unlink()
+    (package.records / "remembered.json").unlink()
     assert other.torch_key() == b"firstsecond"
     assert package.computed == 1
 
@@ -178,7 +178,7 @@ from cachesvc.runtime.keys import keep_keys
 plain = codecache.torch_key()
 keep_keys(Path("records"))
 first, second = codecache.torch_key(), codecache.torch_key()
-row = Path("records", "keys.json").read_text()
+row = Path("records", "remembered.json").read_text()
 result = [plain == first == second, plain.hex() in row]
 """
 
