@@ -13,8 +13,8 @@ from __future__ import annotations
 import builtins
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -25,18 +25,26 @@ import torch
 
 from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot.call_key import tensor_key
-from cachesvc.runtime.aot.externs import torch_externs
+from cachesvc.runtime.aot.externs import extern_places
 from cachesvc.runtime.aot.ledger import Ledger, ledger_of, noting
 from cachesvc.runtime.aot.names import recipes
 from cachesvc.runtime.aot.source import reduce_module
 from cachesvc.runtime.aot.tuning import run_once
 
-_PLAIN_OUTPUTS = ("non_alias", "unsafe_view_alias", "is_input")
-_VIEWS = ("alias_of_input",)
+_PLAIN_OUTPUTS = ("non_alias", "unsafe_view_alias", "custom_function_view")
+SAME, VIEW, DETACHED = "same", "view", "detached"
+_SAME, _VIEW = "is_input", "alias_of_input"
+_WRAPPERS = {
+    "AOTDedupeWrapper": "one input twice, which it writes to",
+    "AOTSyntheticBaseWrapper": "inputs that share memory, one of which it writes to",
+}
 
 
 class NotCaptured(TccacheError):
     """torch, or this library, cannot compile a call ahead of time; the text says why."""
+
+
+Returned = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class Captured:
     that the second gives them, `externs` torch's own kernels that it calls. `constants` are
     tensors that the graph holds. `inputs` is the metadata of the graph's inputs; the graph writes
     to those in `mutated`; the addresses of those in `aligned` must be multiples of 16 bytes.
+    `returned` are outputs that are an input, or a view of one: numbers of both, and which it is.
     `ledger` holds what Dynamo took for constant, `traced` the code that it went through.
     """
 
@@ -57,12 +66,12 @@ class Captured:
     names: Mapping[str, list[str]]
     libraries: Mapping[str, Path]
     launches: Mapping[str, Any]
-    externs: tuple[str, ...]
+    externs: Mapping[str, str]
     constants: Mapping[str, torch.Tensor]
     inputs: tuple[Any, ...]
     mutated: tuple[int, ...]
     aligned: tuple[int, ...]
-    returned: tuple[tuple[int, int], ...]
+    returned: tuple[Returned, ...]
     amp: bool
     ledger: Ledger
     traced: tuple[CodeType, ...]
@@ -115,12 +124,15 @@ def _compiled(
     with ExitStack() as stack:
         stack.enter_context(dynamo.config.patch(_settings(dynamo.config)))
         stack.enter_context(_builtins_are_there())
+        stack.enter_context(_nothing_around())
         traced = stack.enter_context(_noting_codes())
         compiled = torch.compile(function, fullgraph=True, dynamic=False, options=given)
         begin = getattr(compiled, "aot_compile", None)
         if begin is None:
             raise NotCaptured(f"torch {torch.__version__} does not compile ahead of time")
-        return _Compiled(begin((tuple(args), dict(kwargs))), tuple(traced), tuple(guards))
+        with _graphs_expected():
+            made = begin((tuple(args), dict(kwargs)))
+        return _Compiled(made, tuple(traced), tuple(guards))
 
 
 def _settings(config: Any) -> dict[str, Any]:
@@ -145,6 +157,26 @@ def _builtins_are_there() -> ExitStack:
 
         stack.enter_context(patch.object(environment, "_check_external_refs", check_with_builtins))
     return stack
+
+
+@contextmanager
+def _graphs_expected() -> Iterator[None]:
+    """torch asserts that there is something to compile."""
+    try:
+        yield
+    except AssertionError as error:
+        if "backend_input" in str(error):
+            raise NotCaptured("the call computes nothing that could be compiled") from error
+        raise
+
+
+def _nothing_around() -> AbstractContextManager[Any]:
+    """torch puts a function of its own around a forward that was written in torch, or is decorated
+    by it; captured is what is inside. Where torch does not have it, there is nothing to do."""
+    outer = importlib.import_module("torch._dynamo.external_utils")
+    if not hasattr(outer, "wrap_inline"):
+        return nullcontext()
+    return patch.object(outer, "wrap_inline", lambda function: function)
 
 
 @contextmanager
@@ -217,7 +249,7 @@ def _distilled(
         names=recipes(environment.bytecode, scope, own.__globals__, graph),
         libraries=libraries,
         launches=launches,
-        externs=torch_externs(reduced.externs),
+        externs=extern_places(reduced.externs),
         constants=dict(result.constants or {}),
         inputs=tuple(tensor_key(item) for item in inputs),
         mutated=mutated,
@@ -241,7 +273,7 @@ def owner_of(function: Any) -> Any:
     return own
 
 
-def _check_wrappers(entry: Any) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+def _check_wrappers(entry: Any) -> tuple[tuple[Returned, ...], tuple[int, ...]]:
     """What AOTAutograd does around this graph: outputs that are inputs, inputs written to.
 
     Raises NotCaptured for all that would have to be done besides.
@@ -251,28 +283,37 @@ def _check_wrappers(entry: Any) -> tuple[tuple[tuple[int, int], ...], tuple[int,
         raise NotCaptured("the graph has a backward pass")
     if entry.maybe_subclass_meta is not None:
         raise NotCaptured("the graph takes tensor subclasses")
+    for wrapper in entry.dispatch_wrappers:
+        if getattr(wrapper, "needs_post_compile", True):
+            name = type(wrapper).__name__
+            raise NotCaptured(f"the graph has {_WRAPPERS.get(name, f'a wrapper, {name}')}")
     strange = {
         "intermediate bases": facts.num_intermediate_bases,
         "tokens": facts.tokens,
         "functional random numbers": facts.is_rng_op_functionalized,
-        "wrappers": any(getattr(w, "needs_post_compile", True) for w in entry.dispatch_wrappers),
+        "states of random numbers": facts.num_graphsafe_rng_states,
+        "a change of the gradients' mode": facts.grad_enabled_mutation is not None,
         "inputs written to afterwards": facts.num_mutated_inp_runtime_indices,
         "guards": entry.guards_expr,
     }
     if found := [name for name, value in strange.items() if value]:
         raise NotCaptured(f"the graph has {' and '.join(found)}")
-    allowed = _PLAIN_OUTPUTS if torch.is_grad_enabled() else _PLAIN_OUTPUTS + _VIEWS
-    returned = []
-    for number, output in enumerate(facts.output_info):
-        name = output.output_type.name
-        if name not in allowed:
-            raise NotCaptured(f"an output is {name.replace('_', ' ')}")
-        if name == "is_input":
-            returned.append((number, int(output.base_idx)))
     mutated = [n for n, info in enumerate(facts.input_info) if info.mutates_data]
-    if any(facts.input_info[n].mutates_metadata for n in mutated):
+    if any(info.mutates_metadata for info in facts.input_info):
         raise NotCaptured("the graph changes the shape of an input")
-    return tuple(returned), tuple(mutated)
+    return tuple(_returned(facts.output_info)), tuple(mutated)
+
+
+def _returned(outputs: Iterable[Any]) -> Iterator[Returned]:
+    """The outputs that are inputs or views of them: as they are, as views, as detached views."""
+    for number, output in enumerate(outputs):
+        name = output.output_type.name
+        if name == _SAME:
+            yield number, int(output.base_idx), SAME
+        elif name == _VIEW:
+            yield number, int(output.base_idx), VIEW if output.requires_grad else DETACHED
+        elif name not in _PLAIN_OUTPUTS:
+            raise NotCaptured(f"an output is {name.replace('_', ' ')}")
 
 
 def _check_graph(result: Any) -> None:

@@ -42,10 +42,27 @@ def _packed(constant: Any) -> object:
     try:
         marshal.dumps(constant)
     except ValueError:
-        try:
-            return (_PICKLED, pickle.dumps(constant))
-        except Exception as error:  # an object may raise anything when it is pickled
-            raise ValueError(f"a constant of the code cannot be kept: {error}") from error
+        return (_PICKLED, _pickled(constant))
+    return constant
+
+
+def _pickled(constant: Any) -> bytes:
+    """A value that is equal in another process: no container that others may hold, too, and no
+    object that is itself alone."""
+    try:
+        hash(_parts(constant))
+        data = pickle.dumps(constant)
+        if pickle.loads(data) == constant:  # noqa: S301 - its own bytes
+            return data
+    except Exception as error:  # an object may raise anything when it is pickled
+        raise ValueError(f"a constant of the code cannot be kept: {error}") from error
+    raise ValueError(f"a constant of the code cannot be kept: it is a {type(constant).__name__}")
+
+
+def _parts(constant: Any) -> Any:
+    """A slice by its parts: Python hashes slices from 3.12 on."""
+    if isinstance(constant, slice):
+        return constant.start, constant.stop, constant.step
     return constant
 
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-from cachesvc.core.digest import Json, digest_json
+from cachesvc.core.digest import Json, digest_bytes, digest_json
 from cachesvc.core.errors import IntegrityError
 from cachesvc.runtime.aot import ledger
 from cachesvc.runtime.aot.call_key import Key, from_json, to_json
-from cachesvc.runtime.aot.capture import Captured
+from cachesvc.runtime.aot.capture import Captured, NotCaptured
 from cachesvc.runtime.aot.codes import dump, load
 
-FORMAT = 1
+FORMAT = 2
 RECORD, CODE, CONSTANTS = "function.json", "code.bin", "constants.pt"
 
 
@@ -64,8 +64,9 @@ def write(
 
     `group` is the first part of the place, as the model's digest; `part` names the model among
     several, `kind` tells which module of the model it replaces; `pins` are what must be equal when
-    it is loaded.
+    it is loaded. Raises NotCaptured, and writes nothing, for code that cannot be kept.
     """
+    code = _dumped(captured)
     identity: Json = [part, kind, to_json(call), to_json(state), pins]
     folder = root / group / digest_json(identity)[:32]
     shutil.rmtree(folder, ignore_errors=True)
@@ -77,7 +78,7 @@ def write(
         shutil.copyfile(launch.cubin, folder / f"{name}.cubin")
     if captured.constants:
         torch.save(dict(captured.constants), folder / CONSTANTS)
-    (folder / CODE).write_bytes(dump((captured.code, captured.module, captured.ledger.code)))
+    (folder / CODE).write_bytes(code)
     facts: dict[str, Json] = {
         "format": FORMAT,
         "part": part,
@@ -89,17 +90,25 @@ def write(
         "names": {name: list(recipe) for name, recipe in captured.names.items()},
         "libraries": {name: file.name for name, file in captured.libraries.items()},
         "launches": {name: launch.to_json() for name, launch in captured.launches.items()},
-        "externs": list(captured.externs),
+        "externs": dict(captured.externs),
         "constants": bool(captured.constants),
         "inputs": to_json(captured.inputs),
         "mutated": list(captured.mutated),
         "aligned": list(captured.aligned),
-        "returned": [list(pair) for pair in captured.returned],
+        "returned": [list(output) for output in captured.returned],
         "amp": captured.amp,
         "ledger": ledger.to_json(captured.ledger),
+        "files": {file.name: digest_bytes(file.read_bytes()) for file in folder.iterdir()},
     }
     (folder / RECORD).write_text(json.dumps(facts, sort_keys=True))
     return folder
+
+
+def _dumped(captured: Captured) -> bytes:
+    try:
+        return dump((captured.code, captured.module, captured.ledger.code))
+    except ValueError as error:
+        raise NotCaptured(str(error)) from error
 
 
 def read(folder: Path) -> Stored:
@@ -114,10 +123,23 @@ def read(folder: Path) -> Stored:
         raise IntegrityError(f"{folder / RECORD} is no function: {error}") from error
 
 
-def read_code(folder: Path) -> tuple[CodeType, CodeType, CodeType]:
+def read_code(stored: Stored) -> tuple[CodeType, CodeType, CodeType]:
     """Dynamo's code, Inductor's and the ledger's. Raises IntegrityError if they are not there."""
     try:
-        code, module, expressions = load((folder / CODE).read_bytes())
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"{folder / CODE} cannot be read: {error}") from error
+        code, module, expressions = load(read_file(stored, CODE))
+    except ValueError as error:
+        raise IntegrityError(f"{stored.folder / CODE} cannot be read: {error}") from error
     return code, module, expressions
+
+
+def read_file(stored: Stored, name: str) -> bytes:
+    """The bytes of a file, as they were written. Raises IntegrityError for others: a library that
+    was cut short would end the process, and code that was changed might."""
+    file = stored.folder / name
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise IntegrityError(f"{file} cannot be read: {error}") from error
+    if digest_bytes(data) != stored.facts["files"].get(name):
+        raise IntegrityError(f"{file} is not what was written")
+    return data

@@ -7,10 +7,11 @@ Inductor generated. A call makes the graph's own call, with what AOTAutograd doe
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
-import sys
+import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ import torch
 from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot import ledger
 from cachesvc.runtime.aot.call_key import from_json, tensor_key
-from cachesvc.runtime.aot.capture import owner_of
+from cachesvc.runtime.aot.capture import DETACHED, SAME, owner_of
 from cachesvc.runtime.aot.externs import extern_table
-from cachesvc.runtime.aot.files import CONSTANTS, Stored, read_code
+from cachesvc.runtime.aot.files import CONSTANTS, Stored, read_code, read_file
 from cachesvc.runtime.aot.names import resolved
 
 _ENTRY = "kernel"
@@ -46,15 +47,15 @@ class Function:
         self.checked = False
         self.calls = 0
         self._inputs = from_json(facts["inputs"])
-        self._returned = [(int(n), int(i)) for n, i in facts["returned"]]
+        self._returned = [(int(n), int(i), str(how)) for n, i, how in facts["returned"]]
         self.mutated = tuple(int(n) for n in facts["mutated"])
         self._aligned = tuple(int(n) for n in facts["aligned"])
         self._amp = bool(facts["amp"])
-        code, module, expressions = read_code(stored.folder)
-        self._own = owner_of(original)
-        self._ledger = ledger.from_json(expressions, facts["ledger"])
+        code, module, expressions = read_code(stored)
+        self.own = owner_of(original)
+        self.ledger = ledger.from_json(expressions, facts["ledger"])
         self._graph = _load_graph(stored, module)
-        self._function = self._around(code, self._own)
+        self._function = self._around(code, self.own)
 
     @property
     def is_on_trial(self) -> bool:
@@ -64,7 +65,7 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The call's output. Raises DoesNotFit where something that was taken for constant is not
         what it was, and then nothing was computed."""
-        if not self.checked and (found := self._ledger.first_difference(self._own, args, kwargs)):
+        if not self.checked and (found := self.ledger.first_difference(self.own, args, kwargs)):
             raise DoesNotFit(found)
         output = self._function(*args, **kwargs)
         self.calls += 1
@@ -88,11 +89,12 @@ class Function:
             raise DoesNotFit("the memory of an input is not aligned")
         outputs = self._run(inputs)
         if self.mutated:
-            torch.autograd.graph.increment_version([inputs[n] for n in self.mutated])
+            written = (inputs[n] for n in self.mutated)
+            torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
         if self._returned:
             outputs = list(outputs)
-            for number, index in self._returned:
-                outputs[number] = inputs[index]
+            for number, index, how in self._returned:
+                outputs[number] = _returned(inputs[index], outputs[number], how)
         return outputs
 
     def _run(self, inputs: tuple[Any, ...]) -> Any:
@@ -119,18 +121,30 @@ class Function:
         self.checked = True
 
 
+def _returned(source: torch.Tensor, output: torch.Tensor, how: str) -> torch.Tensor:
+    """An output that is an input or a view of it, as torch sees such: with what is said of the
+    input's gradients and versions."""
+    if how == SAME:
+        return source
+    if source.dtype != output.dtype:
+        return output
+    view = source.as_strided(output.size(), output.stride(), output.storage_offset())
+    return view.detach() if how == DETACHED and view.requires_grad else view
+
+
 def _load_graph(stored: Stored, module: types.CodeType) -> Callable[[list[Any]], Any]:
     facts = stored.facts
     scope: dict[str, Any] = {"__name__": "cachesvc.generated"}
     for name, file in facts["libraries"].items():
-        scope[name] = _load_kernel(stored.folder / file)
+        read_file(stored, file)
+        scope[name] = _load_kernel(stored.folder / file, facts["files"][file])
     if facts["launches"]:
         from cachesvc.runtime.aot.launch import load_launch
 
         for name, launch in facts["launches"].items():
             scope[name] = load_launch(launch, stored.folder / f"{name}.cubin")
     if facts["constants"]:
-        scope.update(_constants(stored.folder / CONSTANTS))
+        scope.update(torch.load(io.BytesIO(read_file(stored, CONSTANTS))))
     if facts["externs"]:
         scope["extern_kernels"] = extern_table(facts["externs"])
     exec(module, scope)  # noqa: S102 - compiled code is code
@@ -138,22 +152,26 @@ def _load_graph(stored: Stored, module: types.CodeType) -> Callable[[list[Any]],
     return graph
 
 
-def _constants(file: Path) -> Mapping[str, Any]:
-    constants: Mapping[str, Any] = torch.load(file)
-    return constants
+_LOADING = threading.Lock()
+_KERNELS: dict[str, Any] = {}
 
 
-def _load_kernel(file: Path) -> Any:
-    """The kernel of a library, loaded as Inductor loads it, under a name that it knows, too."""
+def _load_kernel(file: Path, digest: str) -> Any:
+    """The kernel of a library; libraries of equal bytes are loaded once."""
+    with _LOADING:
+        if digest not in _KERNELS:
+            _KERNELS[digest] = _loaded(digest, file)
+        return _KERNELS[digest]
+
+
+def _loaded(digest: str, file: Path) -> Any:
+    """Loaded as Inductor loads it, under a name of its own, so that it never stands for a library
+    of the same name with other bytes, nor one for it."""
     guards: Any = torch._C._dynamo.guards
     os.environ[_POINTER] = str(guards._torchinductor_pyobject_tensor_data_ptr)
-    name = f"{file.name.partition('.')[0]}.{_ENTRY}"
-    module = sys.modules.get(name)
-    if module is None:
-        spec = importlib.util.spec_from_file_location(name, file)
-        if spec is None or spec.loader is None:
-            raise TccacheError(f"{file} is no library that Python can load")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[name] = module
+    spec = importlib.util.spec_from_file_location(f"cachesvc_{digest}.{_ENTRY}", file)
+    if spec is None or spec.loader is None:
+        raise TccacheError(f"{file} is no library that Python can load")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return getattr(module, _ENTRY)

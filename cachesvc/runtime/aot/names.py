@@ -8,19 +8,12 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from dis import get_instructions
-from types import CodeType, SimpleNamespace
+from types import CodeType
 from typing import Any
 
 from cachesvc.core.errors import TccacheError
+from cachesvc.runtime.aot import stand_ins
 
-_DYNAMO = "torch._dynamo.utils"
-_STAND_INS: dict[str, Any] = {
-    "record_pregraph_bytecode_enter": lambda: None,
-    "record_pregraph_bytecode_exit": lambda entered: None,
-    "object_setattr_ignore_descriptor": lambda o, name, value: o.__dict__.update({name: value}),
-}
-"""What captured code asks of Dynamo's own module, which takes a second to import: to measure, which
-nobody asked for here, and to set an attribute past its descriptor."""
 _BUILTINS = "__builtins_dict__"
 
 
@@ -56,7 +49,7 @@ def resolved(found: Mapping[str, list[str]], own: Mapping[str, Any]) -> dict[str
 def _value(recipe: list[str], own: Mapping[str, Any]) -> Any:
     kind, *rest = recipe
     if kind == "stand-ins":
-        return SimpleNamespace(**_STAND_INS)
+        return stand_ins.stand_in(rest[0])
     if kind == "global":
         return own[rest[0]]
     if kind == "builtins":
@@ -73,8 +66,8 @@ def _recipe(name: str, value: Any, own: Mapping[str, Any], attributes: set[str])
     if name in own and own[name] is value and not name.startswith("__"):
         return ["global", name]
     if isinstance(value, types.ModuleType):
-        if value.__name__ == _DYNAMO and attributes <= _STAND_INS.keys():
-            return ["stand-ins"]
+        if stand_ins.knows(value.__name__, attributes):
+            return ["stand-ins", value.__name__]
         return ["module", value.__name__]
     if name.startswith(_BUILTINS):
         return ["builtins"]

@@ -28,18 +28,36 @@ def is_transformed() -> bool:
 def _autocast(device: str) -> Any:
     if not torch.is_autocast_enabled(device):
         return False
-    return [str(torch.get_autocast_dtype(device)), torch.is_autocast_cache_enabled()]
+    return (str(torch.get_autocast_dtype(device)), torch.is_autocast_cache_enabled())
 
 
-def _function_mode() -> Any:
-    """The default device where one is set; None without any mode, and what nobody knows else."""
+def _default_device() -> Any:
+    """The default device where one is set, else None."""
+    modes = _function_modes()
+    return tuple(str(mode.device) for mode in modes if _is_device(mode)) if modes else None
+
+
+def _has_function_mode() -> bool:
+    """Whether a mode is on that sees, and may change, every function of torch that is called."""
+    modes = _function_modes()
+    return bool(modes) and not all(map(_is_device, modes))
+
+
+def _function_modes() -> list[Any]:
     count = _count("_len_torch_function_stack")()
-    if not count:
-        return None
+    return [torch._C._get_function_stack_at(index) for index in range(count)]
+
+
+def _is_device(mode: Any) -> bool:
     from torch.utils._device import DeviceContext
 
-    modes = [torch._C._get_function_stack_at(index) for index in range(count)]
-    return [str(mode.device) if type(mode) is DeviceContext else str(type(mode)) for mode in modes]
+    return type(mode) is DeviceContext
+
+
+def _has_dual_level() -> bool:
+    """Whether gradients are computed forward: a level is entered, and tensors may carry them."""
+    level: int = getattr(torch.autograd.forward_ad, "_current_level", -1)
+    return level >= 0
 
 
 def _count(name: str) -> Any:
@@ -78,11 +96,13 @@ _READERS = (
     _switch("_get_cudnn_allow_tf32"),
     lambda: str(_REDUCED_FP16()),
     lambda: str(_REDUCED_BF16()),
-    _function_mode,
+    _default_device,
 )
 _TRANSFORMS = (
     _count("_len_torch_dispatch_stack"),
     _functorch(),
     _switch("_get_tracing_state"),
     torch.compiler.is_compiling,
+    _has_function_mode,
+    _has_dual_level,
 )
