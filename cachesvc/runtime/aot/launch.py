@@ -14,6 +14,7 @@ import builtins
 import copy
 import importlib
 import marshal
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from cachesvc.runtime.aot.capture import NotCaptured
 
 _RUNNER = "runner"
 _STREAM = "stream"
+_LONGEST_NAME = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def _made_static(kernel: Any, result: Any) -> Any:
     heuristics = importlib.import_module("torch._inductor.runtime.triton_heuristics")
     inductor = importlib.import_module("torch._inductor").config
     kind = heuristics.StaticTritonCompileResult
+    _name_whole(heuristics, kernel, result.kernel)
     with ExitStack() as stack:
         for name in ("use_static_triton_launcher", "strict_static_triton_launcher"):
             stack.enter_context(inductor.patch({name: True}))
@@ -127,6 +130,17 @@ def _made_static(kernel: Any, result: Any) -> Any:
             ) from error
     made = kind(static, result.config, result.compile_meta, result.inductor_meta)
     return made.make_launcher()
+
+
+def _name_whole(heuristics: Any, kernel: Any, compiled: Any) -> None:
+    """Puts the machine code under the kernel's whole name, too: Triton cuts the names of its files
+    at 150 characters, and torch does not find those."""
+    key = heuristics.triton_hash_to_path_key(compiled.hash)
+    folder = Path(heuristics.triton_cache_dir(kernel.triton_meta.get("device") or 0)) / key
+    name = str(compiled.src.fn.__name__)
+    whole, cut = folder / f"{name}.cubin", folder / f"{name[:_LONGEST_NAME]}.cubin"
+    if cut.is_file() and not whole.exists():
+        shutil.copyfile(cut, whole)
 
 
 class _Listener:
