@@ -27,6 +27,7 @@ WORKLOADS = {
     "resnet50": ("demo:resnet", "large"),
     "gpt24": ("demo:gpt", "large"),
     "llama": ("benchmarks.gpu_workloads:llama", None),
+    "llama8b": ("benchmarks.gpu_workloads:llama8b", None),
 }
 SMOKE = ("convnet", "gpt", "mlp")
 HEAVY = ("torch._inductor", "torch._dynamo", "triton")

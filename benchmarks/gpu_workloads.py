@@ -41,6 +41,27 @@ def gpt24() -> Workload:
     return Workload("gpt24", model, ((ids,),))
 
 
+def llama8b() -> Workload:
+    """A Llama of the shape of those with eight billion parameters, bfloat16, 512 tokens."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        use_cache=False,
+        dtype=torch.bfloat16,
+    )
+    with torch.device(DEVICE):
+        model = LlamaForCausalLM(config).eval().to(torch.bfloat16)
+    ids = torch.randint(0, 128256, (1, 512), device=DEVICE)
+    return Workload("llama-8b", model, ({"input_ids": ids},))
+
+
 def llama() -> Workload:
     """A Llama of transformers: 16 layers, width 2048, bfloat16, one prompt of 512 tokens."""
     from transformers import LlamaConfig, LlamaForCausalLM
