@@ -218,15 +218,15 @@ result = [texts, said()[0]]
 
 
 def test_with_a_compiler_torch_is_left_alone(starts: Starts, fused: Published) -> None:
-    """Nothing is wrapped, and nothing is said."""
+    """Nothing is wrapped for the want of one, and nothing is said."""
     missing, wrapped, notes = starts.run(
         """
-import torch._inductor.cpp_builder, torch._inductor.cpu_vec_isa, torch._dynamo.output_graph
+import torch._inductor.compile_fx, torch._inductor.cpu_vec_isa, torch._dynamo.output_graph
 from cachesvc.runtime import compiler
 missing = compiler.do_without_compiler()
 report = start(torch.compile(Fused()), [ones()])
 found = (
-    torch._inductor.cpp_builder.cpp_compiler_search,
+    torch._inductor.compile_fx._compile_fx_inner,
     torch._inductor.cpu_vec_isa.VecISA.check_build,
     torch._dynamo.output_graph.OutputGraph.call_user_compiler,
 )
