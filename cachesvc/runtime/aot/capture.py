@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
@@ -31,9 +31,13 @@ from cachesvc.runtime.aot.names import recipes
 from cachesvc.runtime.aot.source import reduce_module
 from cachesvc.runtime.aot.tuning import run_once
 
+if TYPE_CHECKING:
+    from cachesvc.runtime.aot.backward import Backward
+
 _PLAIN_OUTPUTS = ("non_alias", "unsafe_view_alias", "custom_function_view")
 SAME, VIEW, DETACHED = "same", "view", "detached"
 _SAME, _VIEW = "is_input", "alias_of_input"
+_ADVICE = (" Hint: ", " Developer debug context: ")
 _WRAPPERS = {
     "AOTDedupeWrapper": "one input twice, which it writes to",
     "AOTSyntheticBaseWrapper": "inputs that share memory, one of which it writes to",
@@ -57,6 +61,7 @@ class Captured:
     tensors that the graph holds. `inputs` is the metadata of the graph's inputs; the graph writes
     to those in `mutated`; the addresses of those in `aligned` must be multiples of 16 bytes.
     `returned` are outputs that are an input, or a view of one: numbers of both, and which it is.
+    `backward` is the backward pass, if there are gradients.
     `ledger` holds what Dynamo took for constant, `traced` the code that it went through.
     """
 
@@ -73,6 +78,7 @@ class Captured:
     aligned: tuple[int, ...]
     returned: tuple[Returned, ...]
     amp: bool
+    backward: Backward | None
     ledger: Ledger
     traced: tuple[CodeType, ...]
 
@@ -105,8 +111,15 @@ def capture(
     except TccacheError as error:
         raise NotCaptured(str(error)) from error
     except Exception as error:  # torch and the model may raise anything
-        text = " ".join(str(error).split())[:400]
-        raise NotCaptured(f"{type(error).__name__}: {text}") from error
+        raise NotCaptured(f"{type(error).__name__}: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """What an error of torch's says in a line, without its advice."""
+    text = " ".join(str(error).split())
+    for advice in _ADVICE:
+        text = text.partition(advice)[0]
+    return text[:400]
 
 
 def _compiled(
@@ -232,7 +245,7 @@ def _distilled(
     entry = artifacts.compiled_fn.compiled_fn.serialize()
     returned, mutated = _check_wrappers(entry)
     result = entry.compiled_fw.result
-    _check_graph(result)
+    check_graph(result)
     own = owner_of(function)
     bound = (function.__self__,) if inspect.ismethod(function) else ()
     scope = compiled.function.fn.__globals__
@@ -241,7 +254,7 @@ def _distilled(
     if strange := [type(item).__qualname__ for item in inputs if not _is_plain(item)]:
         raise NotCaptured(f"the graph takes a {strange[0]}")
     reduced = reduce_module(result.source_code)
-    libraries, launches = _kernels(result, dict(reduced.kernels), inputs, mutated)
+    libraries, launches = kernels_of(result, dict(reduced.kernels), inputs, mutated)
     return Captured(
         code=environment.bytecode,
         module=reduced.code,
@@ -255,6 +268,7 @@ def _distilled(
         mutated=mutated,
         aligned=tuple(result.inputs_to_check),
         returned=returned,
+        backward=_backward(entry, inputs, mutated),
         amp=any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
         ledger=ledger_of(compiled.guards, environment.import_sources, own, (*bound, *args), kwargs),
         traced=compiled.traced,
@@ -279,8 +293,6 @@ def _check_wrappers(entry: Any) -> tuple[tuple[Returned, ...], tuple[int, ...]]:
     Raises NotCaptured for all that would have to be done besides.
     """
     facts = entry.runtime_metadata
-    if entry.compiled_bw is not None:
-        raise NotCaptured("the graph has a backward pass")
     if entry.maybe_subclass_meta is not None:
         raise NotCaptured("the graph takes tensor subclasses")
     for wrapper in entry.dispatch_wrappers:
@@ -316,7 +328,14 @@ def _returned(outputs: Iterable[Any]) -> Iterator[Returned]:
             raise NotCaptured(f"an output is {name.replace('_', ' ')}")
 
 
-def _check_graph(result: Any) -> None:
+def _backward(entry: Any, inputs: Sequence[Any], mutated: Sequence[int]) -> Backward | None:
+    from cachesvc.runtime.aot.backward import backward_of
+
+    return backward_of(entry, inputs, mutated)
+
+
+def check_graph(result: Any) -> None:
+    """Raises NotCaptured for a graph that needs more than its code and its kernels."""
     fields = vars(result)
     strange = {
         "frozen parameters": fields.get("frozen_param_names"),
@@ -330,14 +349,14 @@ def _check_graph(result: Any) -> None:
         raise NotCaptured(f"the graph has {' and '.join(found)}")
 
 
-def _kernels(
+def kernels_of(
     result: Any, kinds: Mapping[str, str], inputs: Sequence[Any], mutated: Sequence[int]
 ) -> tuple[dict[str, Path], dict[str, Any]]:
     """The native libraries and the launches of the graph's kernels, by name.
 
     A graph with Triton kernels runs once on its inputs, so that they are tuned.
     """
-    module = _generated(result.source_code)
+    module = generated(result.source_code)
     libraries: dict[str, Path] = {}
     launches: dict[str, Any] = {}
     if "triton" in kinds.values():
@@ -355,7 +374,7 @@ def _kernels(
     return libraries, launches
 
 
-def _generated(text: str) -> Any:
+def generated(text: str) -> Any:
     """The module that Inductor has loaded from this text."""
     cache = importlib.import_module("torch._inductor.codecache").PyCodeCache
     for module in reversed(list(cache.modules)):

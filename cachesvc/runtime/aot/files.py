@@ -21,6 +21,7 @@ import torch
 from cachesvc.core.digest import Json, digest_bytes, digest_json
 from cachesvc.core.errors import IntegrityError
 from cachesvc.runtime.aot import ledger
+from cachesvc.runtime.aot.backward import write_backward
 from cachesvc.runtime.aot.call_key import Key, from_json, to_json
 from cachesvc.runtime.aot.capture import Captured, NotCaptured
 from cachesvc.runtime.aot.codes import dump, load
@@ -97,6 +98,7 @@ def write(
         "aligned": list(captured.aligned),
         "returned": [list(output) for output in captured.returned],
         "amp": captured.amp,
+        "backward": write_backward(captured.backward, folder),
         "ledger": ledger.to_json(captured.ledger),
         "files": {file.name: digest_bytes(file.read_bytes()) for file in folder.iterdir()},
     }
@@ -105,8 +107,9 @@ def write(
 
 
 def _dumped(captured: Captured) -> bytes:
+    backward = () if captured.backward is None else (captured.backward.module,)
     try:
-        return dump((captured.code, captured.module, captured.ledger.code))
+        return dump((captured.code, captured.module, captured.ledger.code, *backward))
     except ValueError as error:
         raise NotCaptured(str(error)) from error
 
@@ -123,13 +126,15 @@ def read(folder: Path) -> Stored:
         raise IntegrityError(f"{folder / RECORD} is no function: {error}") from error
 
 
-def read_code(stored: Stored) -> tuple[CodeType, CodeType, CodeType]:
-    """Dynamo's code, Inductor's and the ledger's. Raises IntegrityError if they are not there."""
+def read_code(stored: Stored) -> tuple[CodeType, ...]:
+    """Dynamo's code, Inductor's, the ledger's, and that of a backward pass, if there is one.
+
+    Raises IntegrityError if they are not there.
+    """
     try:
-        code, module, expressions = load(read_file(stored, CODE))
+        return load(read_file(stored, CODE))
     except ValueError as error:
         raise IntegrityError(f"{stored.folder / CODE} cannot be read: {error}") from error
-    return code, module, expressions
 
 
 def read_file(stored: Stored, name: str) -> bytes:

@@ -11,7 +11,7 @@ import io
 import os
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ import torch
 
 from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot import ledger
+from cachesvc.runtime.aot.backward import PREFIX
 from cachesvc.runtime.aot.call_key import from_json, tensor_key
 from cachesvc.runtime.aot.capture import DETACHED, SAME, owner_of
 from cachesvc.runtime.aot.externs import extern_table
 from cachesvc.runtime.aot.files import CONSTANTS, Stored, read_code, read_file
 from cachesvc.runtime.aot.names import resolved
 
+_Graph = Callable[[list[Any]], Any]
 _ENTRY = "kernel"
 _POINTER = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 _ALIGNMENT = 16
@@ -51,10 +53,11 @@ class Function:
         self.mutated = tuple(int(n) for n in facts["mutated"])
         self._aligned = tuple(int(n) for n in facts["aligned"])
         self._amp = bool(facts["amp"])
-        code, module, expressions = read_code(stored)
+        code, module, expressions, *backward = read_code(stored)
         self.own = owner_of(original)
         self.ledger = ledger.from_json(expressions, facts["ledger"])
-        self._graph = _load_graph(stored, module)
+        self._graph = _load_graph(stored, facts, module)
+        self._training = self._gradients(*backward)
         self._function = self._around(code, self.own)
 
     @property
@@ -70,6 +73,16 @@ class Function:
         output = self._function(*args, **kwargs)
         self.calls += 1
         return output
+
+    def _gradients(self, module: types.CodeType | None = None) -> _Graph | None:
+        """The graph with its backward pass, if it has one."""
+        if module is None:
+            return None
+        facts = self.stored.facts["backward"]
+        from cachesvc.runtime.aot.training import TrainingGraph
+
+        backward = _load_graph(self.stored, facts, module, PREFIX)
+        return TrainingGraph(facts, amp=self._amp, forward=self._graph, backward=backward)
 
     def _around(self, code: types.CodeType, own: Any) -> Callable[..., Any]:
         """Dynamo's code, bound to what the function that it replaces is bound to."""
@@ -88,7 +101,7 @@ class Function:
         if any(inputs[n].data_ptr() % _ALIGNMENT for n in self._aligned):
             raise DoesNotFit("the memory of an input is not aligned")
         outputs = self._run(inputs)
-        if self.mutated:
+        if self.mutated and self._training is None:
             written = (inputs[n] for n in self.mutated)
             torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
         if self._returned:
@@ -100,6 +113,8 @@ class Function:
     def _run(self, inputs: tuple[Any, ...]) -> Any:
         """The graph's own call: without gradients, which none of its inputs wants, and without
         autocast, which it has compiled in."""
+        if self._training is not None:
+            return self._training(list(inputs))
         if not torch.is_grad_enabled() and not self._amp:
             return self._graph(list(inputs))
         with torch.no_grad():
@@ -132,23 +147,27 @@ def _returned(source: torch.Tensor, output: torch.Tensor, how: str) -> torch.Ten
     return view.detach() if how == DETACHED and view.requires_grad else view
 
 
-def _load_graph(stored: Stored, module: types.CodeType) -> Callable[[list[Any]], Any]:
-    facts = stored.facts
+def _load_graph(
+    stored: Stored, facts: Mapping[str, Any], module: types.CodeType, prefix: str = ""
+) -> _Graph:
+    """The code of one pass with its kernels; the names of its files begin with `prefix`."""
     scope: dict[str, Any] = {"__name__": "cachesvc.generated"}
     for name, file in facts["libraries"].items():
         read_file(stored, file)
-        scope[name] = _load_kernel(stored.folder / file, facts["files"][file])
+        scope[name] = _load_kernel(stored.folder / file, stored.facts["files"][file])
     if facts["launches"]:
         from cachesvc.runtime.aot.launch import load_launch
 
         for name, launch in facts["launches"].items():
-            scope[name] = load_launch(launch, stored.folder / f"{name}.cubin")
-    if facts["constants"]:
-        scope.update(torch.load(io.BytesIO(read_file(stored, CONSTANTS))))
+            file = f"{prefix}{name}.cubin"
+            read_file(stored, file)
+            scope[name] = load_launch(launch, stored.folder / file)
     if facts["externs"]:
         scope["extern_kernels"] = extern_table(facts["externs"])
     exec(module, scope)  # noqa: S102 - compiled code is code
-    graph: Callable[[list[Any]], Any] = scope["call"]
+    if facts["constants"]:  # after the module, which names each of them and gives it no value
+        scope.update(torch.load(io.BytesIO(read_file(stored, f"{prefix}{CONSTANTS}"))))
+    graph: _Graph = scope["call"]
     return graph
 
 
