@@ -8,12 +8,15 @@ tensors shared among them. Values of tensors are no part of it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from types import MemberDescriptorType
 from typing import Any
 
 import torch
 
 from cachesvc.core.digest import Json
+from cachesvc.runtime.functions import own_fields
 
 Key = tuple[Any, ...]
 
@@ -30,12 +33,17 @@ class NoKey(Exception):
     """A call has an argument that no key describes whole."""
 
 
-def call_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Key:
-    """The key. Raises NoKey for arguments of kinds that cannot be described."""
+def call_key(args: Sequence[Any], kwargs: Mapping[str, Any], own: Collection[int] = ()) -> Key:
+    """The key; `own` are the ids of the model's tensors, which no argument may be.
+
+    Raises NoKey for those, and for arguments of kinds that cannot be described.
+    """
     walk = _Walk()
     positional = tuple([walk.key(value, _DEPTH) for value in args])
     named = tuple([(name, walk.key(value, _DEPTH)) for name, value in kwargs.items()])
     tensors = walk.tensors
+    if own and any(id(tensor) in own for tensor in tensors):
+        raise NoKey("an argument is a tensor of the model")
     if len(tensors) > 1:
         return (positional, named, _shared(tensors))
     return (positional, named, ())
@@ -47,14 +55,6 @@ def tensors_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Ten
     for value in (*args, *kwargs.values()):
         walk.key(value, _DEPTH)
     return walk.tensors
-
-
-def classes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[type]:
-    """The classes of all objects among the arguments, in order."""
-    walk = _Walk()
-    for value in (*args, *kwargs.values()):
-        walk.key(value, _DEPTH)
-    return list(dict.fromkeys(type(value) for value in walk.kept))
 
 
 def tensor_key(tensor: torch.Tensor) -> Key:
@@ -95,7 +95,7 @@ class _Walk:
         kind = type(value)
         if kind in _TENSORS:
             self.tensors.append(value)
-            return tensor_key(value)
+            return tensor_key(value) if not value.__dict__ else self._with_fields(value, depth)
         if kind in _CONSTANTS:
             return (kind.__name__, value)
         self.left -= 1
@@ -108,6 +108,11 @@ class _Walk:
         if kind is dict:
             return ("dict", self._pairs(value, depth))
         return self._other(value, kind, depth)
+
+    def _with_fields(self, value: torch.Tensor, depth: int) -> Key:
+        """A tensor that somebody has given attributes of its own."""
+        fields = [(name, self.key(item, depth - 1)) for name, item in value.__dict__.items()]
+        return (*tensor_key(value), tuple(fields))
 
     def _pairs(self, value: Mapping[Any, Any], depth: int) -> Key:
         return tuple([(self.key(k, 1), self.key(v, depth - 1)) for k, v in value.items()])
@@ -149,11 +154,12 @@ def _is_plain(kind: type) -> bool:
 
 
 def _fields(value: Any, kind: type) -> list[tuple[str, Any]]:
-    fields = list(getattr(value, "__dict__", {}).items())
+    fields = list(own_fields(value).items())
     for base in kind.__mro__:
-        for name in getattr(base, "__dict__", {}).get("__slots__", ()) or ():
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                fields += [(name, getattr(value, name))]
+        for name, slot in vars(base).items():
+            if isinstance(slot, MemberDescriptorType):
+                with suppress(AttributeError):  # a slot that was never set
+                    fields.append((name, slot.__get__(value)))
     return fields
 
 

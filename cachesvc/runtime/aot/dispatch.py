@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,11 @@ import torch
 from cachesvc.runtime.aot.boundary import Boundary
 from cachesvc.runtime.aot.call_key import Key, NoKey, call_key, tensors_of
 from cachesvc.runtime.aot.function import DoesNotFit, Function
+from cachesvc.runtime.aot.paths import Paths
 from cachesvc.runtime.aot.pause import is_paused
-from cachesvc.runtime.aot.pins import read_places
+from cachesvc.runtime.aot.pins import library_of, read_places
 from cachesvc.runtime.aot.seal import Seal
+from cachesvc.runtime.aot.settled import MOST_CHANGES, Settled
 from cachesvc.runtime.aot.state import is_transformed, state_facts
 from cachesvc.runtime.aot.tally import tally
 from cachesvc.runtime.model import Reading, read_model
@@ -54,7 +56,8 @@ class Watched:
         self._expected = reading.components.digest
         self._besides = {names: other.components.digest for names, other in besides.items()}
         self._lock = threading.Lock()
-        self._seals = [Seal(item) for item in (reading, *besides.values())]
+        self._library = library_of(reading).digest()
+        self._seals = _seals(reading, besides)
         self._fits = True
         self._unsteady = 0
         self.epoch = 0
@@ -68,17 +71,47 @@ class Watched:
         with self._lock:
             return self._look_again()
 
+    @property
+    def tensors(self) -> Collection[int]:
+        """The ids of the model's tensors."""
+        return self._seals[0].tensors
+
     def _look_again(self) -> str:
         if self._unsteady >= MOST_READINGS:
             return UNSTEADY
         self._unsteady += 1
-        reading = read_model(self._model, salt=self._salt)
-        besides = {names: read_places(names) for names in self._besides}
-        digests = {names: other.components.digest for names, other in besides.items()}
-        self._fits = reading.components.digest == self._expected and digests == self._besides
-        self._seals = [Seal(item) for item in (reading, *besides.values())]
+        reading, besides = self._read()
+        fits = self._is_expected(reading, besides)
+        seals = _seals(reading, besides)
+        # Once more, now that the seal is there: between the two somebody may have changed it.
+        self._fits = fits and self._is_expected(*self._read())
+        self._seals = seals
         self.epoch += 1
         return "" if self._fits else CHANGED
+
+    def _read(self) -> tuple[Reading, Besides]:
+        besides = {names: read_places(names) for names in self._besides}
+        return read_model(self._model, salt=self._salt), besides
+
+    def _is_expected(self, reading: Reading, besides: Besides) -> bool:
+        digests = {names: other.components.digest for names, other in besides.items()}
+        return (
+            reading.components.digest == self._expected
+            and digests == self._besides
+            and library_of(reading).digest() == self._library
+        )
+
+
+def _seals(reading: Reading, besides: Besides) -> list[Seal]:
+    first = Seal(reading, library_of(reading))
+    return [first, *(Seal(other) for other in besides.values())]
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """In place of an output: why no function has made the call."""
+
+    reason: str
 
 
 @dataclass
@@ -95,7 +128,8 @@ class Dispatcher:
     failed: Callable[[Function, Exception], None]
     missed: Callable[[], None]
     functions: dict[Key, Function] = field(default_factory=dict)
-    epoch: int = 0
+    _settled: dict[Function, Settled] = field(default_factory=dict)
+    _settling: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def replaced(self) -> Callable[..., Any] | None:
@@ -105,11 +139,11 @@ class Dispatcher:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_paused():
             return self.boundary.module._call_impl(*args, **kwargs)
-        found = self._function(args, kwargs)
-        if isinstance(found, str):
-            tally.miss(found)
+        answer = self._answer(args, kwargs)
+        if isinstance(answer, Miss):
+            tally.miss(answer.reason)
             return self._fallback(*args, **kwargs)
-        return self._call(found, args, kwargs)
+        return answer
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copy of a model starts without."""
@@ -122,33 +156,70 @@ class Dispatcher:
         for function in functions:
             self.functions[function.stored.call, function.stored.state] = function
 
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function's output, or a Miss."""
+        found = self._function(args, kwargs)
+        if isinstance(found, str):
+            return Miss(found)
+        if self._is_settled(found):
+            return self._call(found, args, kwargs)
+        with self._settling:  # one thread at a time: what is looked up now counts for all
+            if not self._is_settled(found):
+                self._unsettle(found, args, kwargs)
+            return self._call(found, args, kwargs)
+
     def _function(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function | str:
         """The function for a call, or why there is none."""
         if is_transformed():
             return INSIDE
         try:
-            function = self.functions.get((call_key(args, kwargs), state_facts()))
+            key = call_key(args, kwargs, self.watched.tensors)
+            function = self.functions.get((key, state_facts()))
         except (NoKey, TypeError, RuntimeError):
             return UNKNOWN
         if function is None:
             return UNCOVERED
         if reason := self.watched.fits():
             return reason
-        if self.epoch != self.watched.epoch:
-            self.epoch = self.watched.epoch
-            for known in self.functions.values():
-                known.checked = False
+        settled = self._settled.get(function)
+        if settled is not None and settled.is_misfit and settled.is_whole(self.watched.epoch):
+            return MISFIT
         return function
 
+    def _is_settled(self, function: Function) -> bool:
+        """Whether all that the function takes for constant was looked up, and has not moved."""
+        settled = self._settled.get(function)
+        return settled is not None and function.checked and settled.is_whole(self.watched.epoch)
+
+    def _unsettle(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Has the next call look everything up. It is watched first: so nothing can move unseen
+        once it was looked up."""
+        epoch, before = self.watched.epoch, self._settled.get(function)
+        function.checked = False
+        changes = 0 if before is None else before.changes_next(epoch)
+        paths = None if changes > MOST_CHANGES else self._paths(function, args, kwargs)
+        self._settled[function] = Settled(epoch, paths, changes)
+
+    def _paths(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Paths | None:
+        module = self.boundary.module
+        try:
+            return Paths(function.ledger, module, function.own, (module, *args), kwargs)
+        except Exception:  # the arguments may be none that the function takes
+            return None
+
     def _call(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Through the function; where it fails, as before it was there, with what it has written
-        taken back."""
-        kept = _Kept(function, args, kwargs) if function.is_on_trial else None
+        """The output of a function, or a Miss; where it fails, what it has written is taken
+        back."""
+        buffers = list(self.boundary.module.buffers()) if function.mutated else []
+        kept = _Kept(function, args, kwargs, buffers) if function.is_on_trial else None
         try:
             output = function(self.boundary.module, *args, **kwargs)
         except DoesNotFit:
-            tally.miss(MISFIT)
-            return self._fallback(*args, **kwargs)
+            if not function.checked:
+                self._settled[function].is_misfit = True
+            return Miss(MISFIT)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -157,8 +228,7 @@ class Dispatcher:
             if kept is not None:
                 kept.put_back()
             self._drop(function, error)
-            tally.miss(FAILED)
-            return self._fallback(*args, **kwargs)
+            return Miss(FAILED)
         tally.hit(function.stored.unit)
         return output
 
@@ -182,8 +252,14 @@ def _nothing() -> None:
 class _Kept:
     """Copies of the tensors that a function may write to, until it has been called once."""
 
-    def __init__(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors = tensors_of(args, kwargs) if function.mutated else []
+    def __init__(
+        self,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        buffers: list[torch.Tensor],
+    ) -> None:
+        tensors = [*tensors_of(args, kwargs), *buffers] if function.mutated else []
         self._copies = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     def put_back(self) -> None:

@@ -1,8 +1,9 @@
 """The ledger of guards: what Dynamo has found to be constant, and would check before each call.
 
-A compiled function is kept without these guards. The constants among them (numbers, texts, lengths)
-are written down, each with the expression that leads to it from the arguments or from a module, and
-looked up again when the function is to be used for the first time.
+A compiled function is kept without these guards. What they say of constants (numbers, texts,
+lengths, keys), classes and functions is written down, each with the expression that leads to it
+from the arguments or from a module, and looked up again when the function is to be used for the
+first time.
 """
 
 from __future__ import annotations
@@ -10,28 +11,44 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from cachesvc.core.digest import Json
-from cachesvc.runtime.functions import closure
+from cachesvc.core.errors import TccacheError
+from cachesvc.runtime.aot.call_key import tensors_of
+from cachesvc.runtime.code import class_name, module_name
+from cachesvc.runtime.functions import closure, home
 
 _CONSTANTS = (bool, int, float, str, type(None))
 _HELPERS = "___"  # names that only Dynamo's own checks have
 _LENGTHS = "SEQUENCE_LENGTH"
 _VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "ID_MATCH", "BOOL_MATCH", "NONE_MATCH"})
+_PLACES = frozenset({"ID_MATCH", "CLOSURE_MATCH", "CLASS_MATCH", "BUILTIN_MATCH", "FUNCTION_MATCH"})
+_MAX_KEYS = 64
+_TENSOR = "TENSOR_MATCH"
+_OWN_TENSORS = ("._parameters[", "._buffers[")
+
+
+class OwnArgument(TccacheError):
+    """A call gives a model's own tensor to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """Expressions, compiled into one that gives a tuple, and what they gave; `aliases` are the
-    modules that they name."""
+    modules that they name. `tensors` are expressions that lead to tensors which are no parameters
+    or buffers."""
 
     code: CodeType
     expected: tuple[Any, ...]
     aliases: Mapping[str, str]
+    expressions: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
 
     def mentions(self, names: Iterable[str]) -> bool:
         """Whether an expression asks for an attribute, or a part of a place, of such a name."""
@@ -44,14 +61,36 @@ class Ledger:
         An expression that leads nowhere any more counts as a difference.
         """
         try:
-            scope = bound(own, args, kwargs)
-            values = eval(self.code, {**scope, "G": _Scope(own.__globals__, self.aliases)})  # noqa: S307
+            scope = {**bound(own, args, kwargs), "G": scope_of(own, self.aliases)}
+            values = eval(self.code, scope)  # noqa: S307
         except Exception as error:  # an attribute may raise anything
             return f"{type(error).__name__}: {error}"
         for value, expected in zip(values, self.expected, strict=True):
-            if type(value) is not type(expected) or value != expected:
-                return f"{value!r} was {expected!r}"[:200]
+            now = told(value)
+            if type(now) is not type(expected) or now != expected:
+                return f"{now!r} was {expected!r}"[:200]
         return ""
+
+
+def scope_of(own: Any, aliases: Mapping[str, str]) -> _Scope:
+    """What `G` stands for in an expression about a call of the function `own`."""
+    return _Scope(own.__globals__, aliases)
+
+
+def told(value: Any) -> Json:
+    """A value as a ledger holds it: a function or a class by its place. Raises TypeError for what
+    it does not hold."""
+    if type(value) in _CONSTANTS:
+        return value  # type: ignore[no-any-return]
+    if type(value) is list and len(value) <= _MAX_KEYS:
+        return [told(item) for item in value]
+    if isinstance(value, type):
+        return f"class {class_name(value)}"
+    if type(value) is FunctionType:
+        return f"function {module_name(home(value))}.{value.__code__.co_name}"
+    if type(value) is BuiltinFunctionType:
+        return f"built-in {value.__name__}"
+    raise TypeError(f"a ledger holds no {type(value).__qualname__}")
 
 
 class _Scope:
@@ -94,34 +133,61 @@ def ledger_of(
 ) -> Ledger:
     """The constants among guards, as torch gives them to a filter of guards, for a call of `own`.
 
-    What cannot be looked up from the call again is left out.
+    What cannot be looked up from the call again is left out. Raises OwnArgument.
     """
-    scope = {**bound(own, args, kwargs), "G": _Scope(own.__globals__, aliases)}
+    _check_arguments(args, kwargs)
+    scope = {**bound(own, args, kwargs), "G": scope_of(own, aliases)}
     facts: dict[str, Any] = {}
+    tensors: dict[str, None] = {}
     for entry in entries:
-        expression, expected = _fact(entry)
-        if expression and _is_usable(expression, aliases) and _gives(expression, scope, expected):
-            facts[expression] = expected
+        facts |= {
+            expression: expected
+            for expression, expected in _facts(entry)
+            if _is_usable(expression, aliases) and _gives(expression, scope, expected)
+        }
+        if _is_tensor(entry) and _is_usable(str(entry.name), aliases):
+            tensors[str(entry.name)] = None
     body = ", ".join(facts)
     code = compile(f"({body},)" if facts else "()", "<ledger>", "eval")
-    return Ledger(code, tuple(facts.values()), aliases)
+    return Ledger(code, tuple(facts.values()), aliases, tuple(facts), tuple(tensors))
 
 
-def _fact(entry: Any) -> tuple[str, Any]:
-    """Expression and value; no expression for a guard that says something else."""
-    name, value = str(entry.name), entry.value
+def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """A tensor of the model that is also an argument is one input of the graph: which of the two a
+    later call means could not be told."""
+    model = args[0] if args else None
+    if isinstance(model, torch.nn.Module):
+        own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        if any(id(tensor) in own for tensor in tensors_of(args[1:], kwargs)):
+            raise OwnArgument("an argument is a parameter or a buffer of the model")
+
+
+def _is_tensor(entry: Any) -> bool:
+    """Whether a guard is about a tensor that lies elsewhere than most do."""
+    name = str(entry.name)
+    return entry.guard_type == _TENSOR and not any(own in name for own in _OWN_TENSORS)
+
+
+def _facts(entry: Any) -> Iterator[tuple[str, Any]]:
+    """Expressions and values; none for a guard that says something else."""
+    name, value, kind = str(entry.name), entry.value, entry.guard_type
     if not entry.has_value or not name or _HELPERS in name:
-        return "", None
-    if entry.guard_type == _LENGTHS:
-        return f"len({name})", len(value)
-    if entry.guard_type in _VALUES and type(value) in _CONSTANTS:
-        return name, value
-    return "", None
+        return
+    if kind == _LENGTHS:
+        yield f"len({name})", len(value)
+    elif (kind in _VALUES and type(value) in _CONSTANTS) or (
+        kind in _PLACES and isinstance(value, FunctionType | BuiltinFunctionType | type)
+    ):
+        yield name, told(value)
+    elif kind == "DICT_KEYS_MATCH" and all(type(key) is str for key in value):
+        yield f"list({name})", list(value)
+    if not isinstance(value, torch.nn.Module | torch.Tensor) and kind in ("TYPE_MATCH", _LENGTHS):
+        yield f"type({name})", told(type(value))
 
 
 def _gives(expression: str, scope: Mapping[str, Any], expected: Any) -> bool:
     try:
-        value = eval(expression, dict(scope))  # noqa: S307 - torch has written it
+        value = told(eval(expression, dict(scope)))  # noqa: S307 - torch has written it
     except Exception:  # an attribute may raise anything
         return False
     return type(value) is type(expected) and bool(value == expected)
@@ -147,9 +213,20 @@ def _is_usable(expression: str, aliases: Mapping[str, str]) -> bool:
 
 def to_json(ledger: Ledger) -> Json:
     """What is not code in a ledger."""
-    return {"expected": list(ledger.expected), "aliases": dict(ledger.aliases)}
+    return {
+        "expected": list(ledger.expected),
+        "aliases": dict(ledger.aliases),
+        "expressions": list(ledger.expressions),
+        "tensors": list(ledger.tensors),
+    }
 
 
 def from_json(code: CodeType, value: Any) -> Ledger:
     """The ledger of `to_json`, with its code. Raises KeyError or TypeError for anything else."""
-    return Ledger(code, tuple(value["expected"]), dict(value["aliases"]))
+    return Ledger(
+        code,
+        tuple(value["expected"]),
+        dict(value["aliases"]),
+        tuple(value["expressions"]),
+        tuple(value["tensors"]),
+    )

@@ -14,9 +14,9 @@ from typing import Any
 
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import TccacheError
+from cachesvc.runtime.aot.library import Library
 from cachesvc.runtime.functions import home, is_foreign, layers
 from cachesvc.runtime.model import Reading, read_functions
-
 
 _FROZEN = "<frozen "  # a part of Python itself
 
@@ -43,6 +43,7 @@ def pins_of(reading: Reading, traced: Sequence[CodeType]) -> dict[str, Json]:
         "traced": [*sorted(names)],
         "code": read_places(tuple(sorted(names))).components.digest if names else "",
         "versions": dict(_versions(tops)),
+        "torch": library_of(reading).digest(),
     }
 
 
@@ -51,6 +52,7 @@ class Pins:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
+        self._torch = library_of(reading).digest()
         self.readings: dict[tuple[str, ...], Reading] = {}
         """What was read besides, by the names of the functions."""
 
@@ -62,6 +64,8 @@ class Pins:
             here = _version(name)
             if here != version:
                 return f"{name} is {here} here and was {version}"
+        if pins["torch"] != self._torch:
+            return "functions inside torch were replaced"
         names = tuple(pins["traced"])
         if names and self._read(names).components.digest != pins["code"]:
             return f"the code of {names[0]}{' and others' if names[1:] else ''} is not what it was"
@@ -71,6 +75,13 @@ class Pins:
         if names not in self.readings:
             self.readings[names] = read_places(names)
         return self.readings[names]
+
+
+def library_of(reading: Reading) -> Library:
+    """What of torch a model goes through that was read so."""
+    return Library(
+        {type(module) for structure in reading.structures for module in structure.modules}
+    )
 
 
 def read_places(names: tuple[str, ...]) -> Reading:

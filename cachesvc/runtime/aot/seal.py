@@ -7,71 +7,60 @@ digest is what it was. What the model's own code writes is state and may change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from gc import get_referents
 from operator import is_
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
 import torch
 
+from cachesvc.runtime.aot.library import Library
 from cachesvc.runtime.aot.tensors import TensorSeal
+from cachesvc.runtime.aot.watch import ABSENT, Watch
 from cachesvc.runtime.aot.words import (
-    Words,
     cell_words,
     class_words,
     dict_words,
     function_words,
-    layout,
     object_words,
 )
-from cachesvc.runtime.constants import is_volatile
+from cachesvc.runtime.constants import is_array, is_volatile
 from cachesvc.runtime.functions import is_foreign_class, own_fields
 from cachesvc.runtime.model import Reading
 
-_ABSENT = object()
 _DICTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OURS = frozenset({"_compiled_call_impl"})
 _OF_CLASSES = frozenset({"__annotations__", "__doc__", "__abstractmethods__", "_abc_impl"})
-Same = Callable[[], bool]
 
 
 class Seal:
-    """What one reading of a model has looked at.
+    """What one reading of a model has looked at, and the `library` that it goes through.
 
     `is_whole` takes microseconds, where Python keeps what it takes; else every value is compared.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading  # what is watched by its address must stay
-        self._checks: list[Same] = []
-        self._loose: list[Same] = []
-        self._kept: list[object] = []
-        self._owners: list[int] = []
-        self._addresses: list[int] = []
-        self._seen: set[int] = set()
-        self._layout = layout()
+    def __init__(self, reading: Reading, library: Library | None = None) -> None:
+        self._reading = reading
+        self._watch = Watch()
+        self._layout = self._watch.layout
         tensors = list(self._watch_all(reading))
+        if library is not None:
+            library.watch(self._watch)
         self._tensors = TensorSeal(tensors)
-        self._words = Words(self._addresses) if self._layout is not None else None
+        self._watch.close()
 
     def is_whole(self) -> bool:
         """Whether all is as it was; once it is not, it stays so."""
-        return self._are_objects_same() and self._tensors.are_same() and self._is_loose_same()
+        return self._watch.is_whole() and self._tensors.are_same()
 
-    def _are_objects_same(self) -> bool:
-        words = self._words
-        if words is None:
-            return all(same() for same in self._checks)
-        if words.are_same():
-            return True
-        changed = {self._owners[index] for index in words.changed()}
-        return all(self._checks[owner]() for owner in changed)
-
-    def _is_loose_same(self) -> bool:
-        return all(same() for same in self._loose)
+    @property
+    def tensors(self) -> Collection[int]:
+        """The ids of all tensors that are sealed."""
+        return self._tensors.ids
 
     def _watch_all(self, reading: Reading) -> Iterator[torch.Tensor]:
         reach = reading.reach
@@ -94,7 +83,7 @@ class Seal:
                 self._watch_value(value)
 
     def _watch_module(self, module: torch.nn.Module) -> Iterator[torch.Tensor]:
-        if not self._is_new(module):
+        if not self._watch.is_new(module):
             return
         self._watch_object(module)
         fields = module.__dict__
@@ -106,24 +95,22 @@ class Seal:
                 yield tensor
 
     def _watch_value(self, value: Any) -> None:
-        if isinstance(value, torch.nn.Module) or not self._is_new(value):
-            return
+        if isinstance(value, torch.nn.Module | type):
+            return  # those that are followed are watched as what they are
         if isinstance(value, FunctionType):
-            self._seen.discard(id(value))
             self._watch_function(value)
-        elif isinstance(value, type):
-            return  # those that are followed are watched as classes
-        elif isinstance(value, dict):
-            self._seen.discard(id(value))
-            self._watch_items(value)
-            self._watch_own(value)
-        elif isinstance(value, list):
-            self._watch_list(value)
-            self._watch_own(value)
-        elif isinstance(value, set):
-            before = set(value)
-            self._loose.append(lambda: value == before)
-        else:
+        elif self._watch.is_new(value):
+            if isinstance(value, dict):
+                self._watch.items(value)
+            elif isinstance(value, list):
+                self._watch.sequence(value)
+            elif isinstance(value, set):
+                before = set(value)
+                self._watch.add_loose(lambda: value == before)
+            elif isinstance(value, partial):
+                self._watch.partial(value)
+            elif is_array(value):
+                self._watch.array(value)
             self._watch_own(value)
 
     def _watch_own(self, value: object) -> None:
@@ -153,32 +140,27 @@ class Seal:
             words = [id(value) + self._layout.kind]
             if "__dict__" in dir(kind) and _has_fields(value):
                 words = object_words(value, self._layout) + dict_words(fields, self._layout)
-        self._watch(same, words)
+        self._watch.add(same, words)
         self._watch_slots(value, kind)
 
     def _watch_slots(self, value: Any, kind: type) -> None:
-        names = [
-            name
+        slots = [
+            slot
             for base in kind.__mro__
-            for name in _slots_of(base)
-            if name not in ("__dict__", "__weakref__")
+            for slot in vars(base).values()
+            if isinstance(slot, MemberDescriptorType)
         ]
-        if names:
-            before = [getattr(value, name, _ABSENT) for name in names]
-            self._loose.append(
-                lambda: all(map(is_, [getattr(value, n, _ABSENT) for n in names], before))
-            )
+        if slots and not is_foreign_class(kind):
+            before = [_slot(slot, value) for slot in slots]
+            self._watch.add_loose(lambda: all(map(is_, [_slot(s, value) for s in slots], before)))
 
     def _watch_items(self, value: dict[Any, Any]) -> None:
-        if not self._is_new(value):
-            return
-        before = dict(value)
-        words = [] if self._layout is None else dict_words(value, self._layout)
-        self._watch(lambda: _same_items(value, before), words)
+        if self._watch.is_new(value):
+            self._watch.items(value)
 
     def _watch_names(self, scope: dict[str, Any], names: tuple[str, ...]) -> None:
         """Some names of a module; what else it holds may change."""
-        before = [scope.get(name, _ABSENT) for name in names]
+        before = [scope.get(name, ABSENT) for name in names]
         state = self._reading.reach.state
         module = str(scope.get("__name__", ""))
 
@@ -186,14 +168,14 @@ class Seal:
             return all(
                 now is then or state.has_global(f"{module}.{name}", then)
                 for name, then in zip(names, before, strict=True)
-                if (now := scope.get(name, _ABSENT)) is not then
+                if (now := scope.get(name, ABSENT)) is not then
             )
 
         words = [] if self._layout is None else dict_words(scope, self._layout)
-        self._watch(same, words)
+        self._watch.add(same, words)
 
     def _watch_class(self, kind: type) -> None:
-        if not self._is_new(kind):
+        if not self._watch.is_new(kind):
             return
         held = next(iter(get_referents(kind.__dict__)), None)
         fields: dict[str, Any] = held if isinstance(held, dict) else dict(vars(kind))
@@ -210,14 +192,14 @@ class Seal:
         words: list[int] = []
         if self._layout is not None:
             words = class_words(kind, self._layout) + dict_words(fields, self._layout)
-        self._watch(same, words, fields)
+        self._watch.add(same, words, fields)
 
     def _watch_function(self, function: FunctionType) -> None:
-        if not self._is_new(function):
+        if not self._watch.is_new(function):
             return
         code, defaults, named = function.__code__, function.__defaults__, function.__kwdefaults__
         words = [] if self._layout is None else function_words(function, self._layout)
-        self._watch(
+        self._watch.add(
             lambda: (
                 function.__code__ is code
                 and function.__defaults__ is defaults
@@ -232,34 +214,15 @@ class Seal:
             self._watch_cell(function, name, cell)
 
     def _watch_cell(self, function: FunctionType, name: str, cell: CellType) -> None:
-        if not self._is_new(cell):
+        if not self._watch.is_new(cell):
             return
-        before: object = _ABSENT
+        before: object = ABSENT
         with suppress(ValueError):
             before = cell.cell_contents
         if self._reading.reach.state.has_bound(function, name, before):
             return
         words = [] if self._layout is None else cell_words(cell, self._layout)
-        self._watch(lambda: _content(cell) is before, words)
-
-    def _watch_list(self, value: list[Any]) -> None:
-        before = list(value)
-        self._loose.append(lambda: len(value) == len(before) and all(map(is_, value, before)))
-
-    def _watch(self, same: Same, words: list[int], *kept: object) -> None:
-        owner = len(self._checks)
-        self._checks.append(same)
-        self._kept += kept
-        self._addresses += words
-        self._owners += [owner] * len(words)
-        if self._layout is not None and not words:
-            self._loose.append(same)
-
-    def _is_new(self, value: object) -> bool:
-        if id(value) in self._seen:
-            return False
-        self._seen.add(id(value))
-        return True
+        self._watch.add(lambda: _content(cell) is before, words)
 
 
 def _has_fields(value: object) -> bool:
@@ -270,25 +233,18 @@ def _has_fields(value: object) -> bool:
     return True
 
 
-def _slots_of(kind: type) -> tuple[str, ...]:
-    slots = kind.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+def _slot(slot: MemberDescriptorType, value: object) -> object:
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return ABSENT
 
 
 def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
-        return _ABSENT
-
-
-def _same_items(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    """Whether two dictionaries hold the same objects under the same keys, in the same order."""
-    return (
-        len(now) == len(before)
-        and list(now) == list(before)
-        and all(map(is_, now.values(), before.values()))
-    )
+        return ABSENT
 
 
 def _same_but(
@@ -296,7 +252,7 @@ def _same_but(
 ) -> bool:
     """The same but for what may change."""
     for name in now.keys() | before.keys():
-        value, then = now.get(name, _ABSENT), before.get(name, _ABSENT)
+        value, then = now.get(name, ABSENT), before.get(name, ABSENT)
         if value is not then and not (is_state(name, value) or is_state(name, then)):
             return False
     return True

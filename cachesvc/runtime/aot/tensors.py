@@ -20,6 +20,7 @@ class TensorSeal:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         distinct = {id(tensor): tensor for tensor in tensors}
         self._tensors = tuple(distinct.values())
+        self.ids = frozenset(distinct)
         self._guards = _guards(self._tensors)
         if self._guards is None:
             self._keys = [(type(tensor), tensor_key(tensor)) for tensor in self._tensors]

@@ -131,16 +131,19 @@ class Words:
         self._places = (numpy.array(addresses, dtype=numpy.int64) - lowest) // _WORD
         self._before = self._memory[self._places]
 
-    def are_same(self) -> bool:
-        """Whether all are as they were when they were read last."""
-        return bool(self._equal(self._memory[self._places], self._before))
-
-    def changed(self) -> list[int]:
-        """The indices of those that are not; from now on they count as they are."""
+    def moved(self) -> Any:
+        """The words as they are, if they are not as they were; else None."""
         now = self._memory[self._places]
+        return None if self._equal(now, self._before) else now
+
+    def which(self, now: Any) -> list[int]:
+        """The indices of those that are not as they were."""
         found: list[int] = self._different(now != self._before).tolist()
-        self._before = now
         return found
+
+    def settle(self, now: Any) -> None:
+        """From now on they count as they were at that look."""
+        self._before = now
 
 
 def dict_words(value: dict[Any, Any], where: Layout) -> list[int]:
