@@ -216,7 +216,10 @@ def test_a_kernel_that_triton_launches(driver: Driver, monkeypatch: pytest.Monke
     _made(POINTWISE, "xnumel", "i", XBLOCK=128)
     config = Config(XBLOCK=128)
     theirs = SimpleNamespace(
-        kernel=None, config=config, compile_meta=static.compile_meta, inductor_meta=POINTWISE
+        kernel=_compiled("some_kernel"),
+        config=config,
+        compile_meta=static.compile_meta,
+        inductor_meta=POINTWISE,
     )
     kernel = _kernel(SimpleNamespace(config=config), results=(theirs,))
     kind = HEURISTICS.StaticTritonCompileResult
@@ -229,6 +232,31 @@ def test_a_kernel_that_triton_launches(driver: Driver, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(kind, "can_statically_launch", refused)
     with pytest.raises(NotCaptured, match="it is a cooperative one"):
+        launch_of(kernel)
+
+
+def _compiled(name: str) -> Any:
+    """A kernel as Triton has compiled it."""
+    return SimpleNamespace(hash="00" * 32, src=SimpleNamespace(fn=SimpleNamespace(__name__=name)))
+
+
+def test_a_long_name(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton cuts the name of the file, and torch does not find it: it is put there whole, too."""
+    name = "k" * 160
+    folder = tmp_path / HEURISTICS.triton_hash_to_path_key("00" * 32)
+    folder.mkdir()
+    (folder / f"{name[:150]}.cubin").write_bytes(b"machine code")
+    config = Config(XBLOCK=128)
+    result = SimpleNamespace(kernel=_compiled(name), config=config, compile_meta={})
+    kernel = _kernel(SimpleNamespace(config=config), results=(result,))
+    refused = HEURISTICS.CannotStaticallyLaunchKernel("it was looked for")
+
+    def looks(*_: Any) -> Any:
+        assert (folder / f"{name}.cubin").read_bytes() == b"machine code"
+        raise refused
+
+    monkeypatch.setattr(HEURISTICS.StaticTritonCompileResult, "can_statically_launch", looks)
+    with pytest.raises(NotCaptured, match="it was looked for"):
         launch_of(kernel)
 
 
