@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("overhead", "transfer", "memory", "digest", "hf")
+NAMES = ("overhead", "transfer", "memory", "digest", "hf", "overlap")
 
 
 def main() -> None:
