@@ -13,7 +13,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -84,19 +84,24 @@ def _spare_library(module: ModuleType) -> None:
         if _Spared.since is None or _Spared.since != cpp_builds():
             return wrapped(*args, **kwargs)
         known = set(cls.cache)
-        with _looking_up() as sources, unrun():
+        # A guess may be something that this torch cannot take; what else is wrong shows below.
+        with _looking_up() as sources, unrun(), suppress(Exception):
             # Nobody builds under a guess, so nobody builds ahead.
             found = wrapped(*args, **{**kwargs, "submit_fn": None})
-        if any(os.path.exists(f"{os.path.splitext(source)[0]}.so") for source in sources):
-            return found
+            if any(map(_is_built, sources)):
+                return found
         _Spared.since = None
         for key in set(cls.cache) - known:
-            del cls.cache[key]  # it would build alone, and the rest after it
+            cls.cache.pop(key, None)  # it would build alone, and the rest after it
         return wrapped(*args, **kwargs)
 
     if hasattr(module, "write") and hasattr(getattr(module, "CppCodeCache", None), "cache"):
         wrap(module, "write", write)
         wrap(module, "CppCodeCache.load_async", load)
+
+
+def _is_built(source: str) -> bool:
+    return os.path.exists(f"{os.path.splitext(source)[0]}.so")
 
 
 @contextmanager

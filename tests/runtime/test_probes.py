@@ -140,6 +140,17 @@ def test_what_is_missing_is_built_as_ever(torch: Torch) -> None:
     assert torch.built == ["kernel-avx512+bf16.main.so"]
 
 
+def test_a_look_up_that_fails(torch: Torch) -> None:
+    """Because of what it guessed: torch does it by itself, and what it raises is raised."""
+    torch.isa.x86_isa_checker = lambda: 1 / 0  # type: ignore[attr-defined]
+    torch.there("kernel-avx2.main.so")
+    assert torch.start("kernel") == "kernel-avx2.main.so"
+    torch.able = []
+    probes.spare_probes()
+    with pytest.raises(IndexError):
+        torch.start("kernel")
+
+
 def test_after_a_build_everything_is_asked(torch: Torch) -> None:
     """A process that builds is a cold one, until its next start."""
     torch.there("kernel-avx512+bf16.main.so")
