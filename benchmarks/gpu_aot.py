@@ -73,8 +73,10 @@ def compared(name: str, folder: Path, runs: int) -> dict[str, Any]:
     )
     print("".join(f"  {reason}\n" for reason in record["reasons"]), end="")
     for _ in range(runs):
-        for arm in ("eager", "directories", "aot"):
-            told.setdefault(arm, []).append(child(arm, name, folder))
+        for arm in ("aot", "eager", "directories"):
+            told.setdefault(arm, []).append(sample := child(arm, name, folder))
+            first, startup = sample["first_call_s"], sample["startup_s"]
+            print(f"  {arm}: first call {first:.3f} s, process {startup:.3f} s", flush=True)
     for arm in ("eager", "cold", "directories", "aot"):
         _print_arm(arm, told[arm])
     figures = {arm: _figures(samples) for arm, samples in told.items()}
