@@ -285,6 +285,11 @@ def _unaligned(value: torch.Tensor) -> torch.Tensor:
     return view.copy_(value)
 
 
+def _inferred(value: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return value.clone()
+
+
 CALLS: dict[str, Callable[[Side], None]] = {
     "another batch": _on_first(lambda t: torch.cat([t, t])),
     "a batch of one": _on_first(lambda t: t[:1]),
@@ -350,11 +355,6 @@ CALLS: dict[str, Callable[[Side], None]] = {
         lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     ),
 }
-
-
-def _inferred(value: torch.Tensor) -> torch.Tensor:
-    with torch.inference_mode():
-        return value.clone()
 
 
 SERVED: dict[str, Callable[[Side], None]] = {

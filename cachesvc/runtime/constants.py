@@ -6,6 +6,7 @@ import decimal
 import enum
 import fractions
 import math
+import os
 import re
 import sys
 from typing import Any
@@ -20,10 +21,8 @@ _MAX_TEXT = 400
 _MAX_BYTES = 1 << 20
 # Names whose values differ between equal models: salted or address-based hashes, places on disk,
 # lazy caches, the devices that a model or its wrapper was given.
-_VOLATILE = re.compile(
-    r"(_hash|name_or_path|_path|_dir|transformers_version)$|^_.*cached?$"
-    r"|^(device_ids|output_device)$"
-)
+_VOLATILE = re.compile(r"(_hash|transformers_version)$|^_.*cached?$|^(device_ids|output_device)$")
+_PATH = re.compile(r"(_path|_dir)$")
 _DEVICE = re.compile(r"(^|_)device$")
 _CONSTANTS = (
     *(int, float, complex, decimal.Decimal, fractions.Fraction),
@@ -36,6 +35,8 @@ def is_volatile(name: str, value: object) -> bool:
     """Whether a value differs between equal models, as its name says."""
     if _DEVICE.search(name):
         return isinstance(value, str | int | torch.device)
+    if _PATH.search(name):  # no share of a network such as `drop_path`
+        return value is None or isinstance(value, str | os.PathLike)
     return _VOLATILE.search(name) is not None
 
 

@@ -100,6 +100,8 @@ class Function:
             self._check(inputs)
         if any(inputs[n].data_ptr() % _ALIGNMENT for n in self._aligned):
             raise DoesNotFit("the memory of an input is not aligned")
+        if self.mutated and _are_mixed(inputs, self.mutated):
+            raise DoesNotFit("memory that the graph writes to is that of another input, too")
         outputs = self._run(inputs)
         if self.mutated and self._training is None:
             written = (inputs[n] for n in self.mutated)
@@ -134,6 +136,15 @@ class Function:
             if type(item) not in (torch.Tensor, torch.nn.Parameter) or tensor_key(item) != key:
                 raise DoesNotFit(f"input {number} of the graph is of another kind")
         self.checked = True
+
+
+def _are_mixed(inputs: tuple[Any, ...], mutated: tuple[int, ...]) -> bool:
+    """Whether the memory of a mutated input belongs to another input, parameters left out."""
+    loose = {id(t): t for t in inputs if type(t) is torch.Tensor}
+    loose |= {id(inputs[n]): inputs[n] for n in mutated}
+    storages = [tensor.untyped_storage()._cdata for tensor in loose.values()]
+    written = {inputs[n].untyped_storage()._cdata for n in mutated}
+    return sum(storage in written for storage in storages) > len({id(inputs[n]) for n in mutated})
 
 
 def _returned(source: torch.Tensor, output: torch.Tensor, how: str) -> torch.Tensor:

@@ -181,8 +181,19 @@ def _facts(entry: Any) -> Iterator[tuple[str, Any]]:
         yield name, told(value)
     elif kind == "DICT_KEYS_MATCH" and all(type(key) is str for key in value):
         yield f"list({name})", list(value)
+    elif kind == "DUPLICATE_INPUT" and isinstance(value, torch.Tensor):
+        if other := _other_source(entry):
+            yield f"{name} is {other}", True
     if not isinstance(value, torch.nn.Module | torch.Tensor) and kind in ("TYPE_MATCH", _LENGTHS):
         yield f"type({name})", told(type(value))
+
+
+def _other_source(entry: Any) -> str:
+    """Where the same object was found again; empty where this torch keeps it elsewhere."""
+    made = getattr(getattr(entry, "orig_guard", None), "create_fn", None)
+    source = getattr(made, "keywords", {}).get("source_b")
+    name = getattr(source, "name", "")
+    return str(name() if callable(name) else name)
 
 
 def _gives(expression: str, scope: Mapping[str, Any], expected: Any) -> bool:

@@ -75,6 +75,9 @@ class Paths:
                 return self._known(f"{text}[{key_text}]", holder, key, given, is_item=True)
             case ast.Call(func=inner, args=arguments):
                 return self._called(inner, arguments)
+            case ast.Compare(left=left, comparators=[right]):
+                one, other = self._value(left), self._value(right)
+                return f"{one[0]} is {other[0]}", one[1] is other[1], False
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
                 return f"-{value}", -value, False
         raise TypeError(ast.dump(node))
