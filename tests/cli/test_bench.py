@@ -73,7 +73,7 @@ def test_what_is_asked_for(tccache: Command, measured: _Measured) -> None:
     assert asked["variants"] == (cachesvc.Variant(),)
     assert asked["options"] == cachesvc.WorkloadOptions()
     assert (asked["runs"], asked["calls"]) == (3, 20)
-    assert asked["arms"] == ("eager", "cold", "warm", "local", "megacache")
+    assert asked["arms"] == ("eager", "cold", "warm", "local", "megacache", "aot")
 
 
 def test_variants(tccache: Command, measured: _Measured) -> None:
@@ -240,5 +240,5 @@ def test_for_real(child: Command) -> None:
     verdicts = {name: told["verdict"] for name, told in json.loads(first.out)["arms"].items()}
     assert verdicts.pop("local") in ("warm", "partial")
     assert verdicts.pop("megacache") in ("warm", "partial")
-    assert verdicts == {"eager": "eager", "cold": "cold", "warm": "warm"}
+    assert verdicts == {"eager": "eager", "cold": "cold", "warm": "warm", "aot": "warm"}
     assert "<svg" in Path("page.html").read_text()

@@ -65,7 +65,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_flags(tccache: Command, given: dict[str, Any]) -> None:
     """Every flag reaches the library."""
     arguments = ("--store", "s", "--trust", "store", "--label", "l", "--salt", "x", "--tag", "a")
-    ran = tccache("build", "m:f", *arguments, "--tag", "b", "--tolerance", "0.01", "--dry-run")
+    more = ("--tolerance", "0.01", "--dry-run", "--slim", "--tier", "no-aot")
+    ran = tccache("build", "m:f", *arguments, "--tag", "b", *more)
     assert ran.code == 0, ran.err
     given.pop("progress")
     assert given == {
@@ -77,6 +78,8 @@ def test_flags(tccache: Command, given: dict[str, Any]) -> None:
         "tags": ("a", "b"),
         "tolerance": 0.01,
         "dry_run": True,
+        "slim": True,
+        "tier": "no-aot",
     }
 
 
@@ -88,7 +91,7 @@ def test_json(tccache: Command, given: dict[str, Any]) -> None:
     assert set(ran.json) == {
         *("schema", "target", "bundle", "address", "verdict", "cold_s", "warm_s", "calls"),
         *("verified", "reasons", "segment", "units", "added", "files", "bytes", "pack_bytes"),
-        *("dry_run", "warnings"),
+        *("dry_run", "warnings", "functions", "aot_s", "aot_reasons"),
     }
     assert set(ran.json["calls"][0]) == {
         *("signature", "eager_s", "cold_s", "warm_s", "max_abs_difference", "random"),
@@ -113,14 +116,19 @@ def test_text(tccache: Command, given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
+        (
+            {"functions": 2, "aot_s": 0.25},
+            "2 functions compiled ahead of time, first result 0.25 s",
+        ),
+        ({"aot_reasons": ("f(): why",)}, "not ahead of time, f(): why"),
         ({"segment": None, "added": 0}, "nothing to add, the store has all of 3 units"),
         ({"segment": None, "dry_run": True}, "nothing is published in a dry run: 3 units"),
     ],
 )
-def test_nothing_was_written(
+def test_what_is_told(
     tccache: Command, given: dict[str, Any], changes: dict[str, Any], line: str
 ) -> None:
-    """A build that had nothing to add, and a dry run, say so."""
+    """What was compiled ahead of time or not is told; so are nothing to add, and a dry run."""
     fields = {name: getattr(BUILT, name) for name in BUILT.__slots__}
     given["answer"] = Built(**{**fields, **changes})
     assert line in tccache("build", "m:f", "--store", "s").out
