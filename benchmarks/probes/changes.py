@@ -232,6 +232,27 @@ def _pair(side: Side) -> tuple[tuple[nn.Module, str], tuple[nn.Module, str]]:
     raise Inapplicable
 
 
+def _row_untied(side: Side) -> None:
+    rows = getattr(side.model, "rows", None)
+    if rows is None:
+        raise Inapplicable
+    rows[0] = nn.Parameter(rows[0].detach() * 3)
+
+
+def _written(name: str, value: Any) -> Change:
+    """What the model's own code writes, as it might have written it."""
+
+    def change(side: Side) -> None:
+        if not hasattr(side.model, "widen"):
+            raise Inapplicable
+        if isinstance(value, list):
+            getattr(side.model, name).extend(value)
+        else:
+            setattr(side.model, name, value)
+
+    return change
+
+
 def _tied(side: Side) -> None:
     one, (module, name) = _pair(side)
     setattr(module, name, getattr(*one))
@@ -396,6 +417,12 @@ CHANGES: dict[str, Change] = {
     "layers exchanged": _exchanged,
     "the same layer twice": _same_twice,
     "weights untied": _untied,
+    "a weight in a list untied": _row_untied,
+    "a number that the model writes": _written("width", 8),
+    "a list that the model writes": _written("seen", [1.0, 2.0]),
+    "a tensor that the model writes": _written("scale", torch.full((16,), 3.0)),
+    "a wider tensor that the model writes": _written("scale", torch.full((24,), 3.0)),
+    "a narrower tensor that the model writes": _written("scale", torch.full((12,), 3.0)),
     "weights tied": _tied,
     "weights exchanged": _exchanged_weights,
     "weights in one storage": _shared_storage,
@@ -441,6 +468,8 @@ def _loaded(side: Side) -> None:
 
 
 def _assigned(side: Side) -> None:
+    if hasattr(side.model, "rows"):  # the list would keep the old one
+        raise Inapplicable
     state = _other_weights(side)
     tied = {id(p): nn.Parameter(state[n]) for n, p in side.model.state_dict(keep_vars=True).items()}
     parameters = dict(side.model.named_parameters(remove_duplicate=False))
@@ -471,6 +500,8 @@ def _step(side: Side) -> None:
 
 
 def _new_parameter(side: Side) -> None:
+    if hasattr(side.model, "rows"):
+        raise Inapplicable
     named = [id(p) for _, p in side.model.named_parameters(remove_duplicate=False)]
     for module in side.model.modules():
         for name, parameter in module._parameters.items():

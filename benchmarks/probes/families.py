@@ -103,6 +103,30 @@ class Counting(nn.Module):
         return [self.linear(x) + y, x + self.count, y]
 
 
+class Tied(nn.Module):
+    """Its weight lies in a list, too, and it writes to an attribute, a counter and a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.rows = [self.linear.weight]
+        self.scale: torch.Tensor = torch.ones(16)
+        self.width = 16
+        self.seen: list[float] = []
+
+    def widen(self, width: int) -> None:
+        """What the model's own code writes is no constant for the digest."""
+        self.scale = torch.full((width,), 2.0)
+        self.width = width
+        self.seen.append(1.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 100:
+            self.widen(x.shape[0])
+        y: torch.Tensor = self.linear(x) + self.rows[0].sum(0)
+        return y * self.scale[: self.width].sum() + self.width + len(self.seen)
+
+
 def _gpt() -> nn.Module:
     from cachesvc.runtime.workloads.gpt import Gpt
 
@@ -152,6 +176,7 @@ FAMILIES = tuple(
         ("mlp", Layered, _floats((4, 16))),
         ("attention", Attending, _floats((2, 6, 32))),
         ("counting", Counting, _floats((4, 16), (4, 16))),
+        ("tied", Tied, _floats((4, 16))),
         ("odd", _odd, _floats((4, 16))),
         ("llama", _hf("LlamaConfig", "LlamaForCausalLM", **_LLAMA), _named(input_ids=_ids)),
         ("decode", _hf("LlamaConfig", "LlamaForCausalLM", **_LLAMA), _decode),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _LENGTHS = "SEQUENCE_LENGTH"
 _VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "ID_MATCH", "BOOL_MATCH", "NONE_MATCH"})
 _PLACES = frozenset({"ID_MATCH", "CLOSURE_MATCH", "CLASS_MATCH", "BUILTIN_MATCH", "FUNCTION_MATCH"})
 _MAX_KEYS = 64
+_LOCAL = re.compile(r"\bL\['(\w+)'\]")  # torch's own form of a local variable
 _TENSOR = "TENSOR_MATCH"
 _OWN_TENSORS = ("._parameters[", "._buffers[")
 
@@ -181,9 +183,8 @@ def _facts(entry: Any) -> Iterator[tuple[str, Any]]:
         yield name, told(value)
     elif kind == "DICT_KEYS_MATCH" and all(type(key) is str for key in value):
         yield f"list({name})", list(value)
-    elif kind == "DUPLICATE_INPUT" and isinstance(value, torch.Tensor):
-        if other := _other_source(entry):
-            yield f"{name} is {other}", True
+    elif isinstance(value, torch.Tensor) and (other := _other_source(entry)):
+        yield f"{name} is {other}", True
     if not isinstance(value, torch.nn.Module | torch.Tensor) and kind in ("TYPE_MATCH", _LENGTHS):
         yield f"type({name})", told(type(value))
 
@@ -193,7 +194,7 @@ def _other_source(entry: Any) -> str:
     made = getattr(getattr(entry, "orig_guard", None), "create_fn", None)
     source = getattr(made, "keywords", {}).get("source_b")
     name = getattr(source, "name", "")
-    return str(name() if callable(name) else name)
+    return _LOCAL.sub(r"\1", str(name() if callable(name) else name))
 
 
 def _gives(expression: str, scope: Mapping[str, Any], expected: Any) -> bool:
