@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from cachesvc.core.errors import TccacheError
 from cachesvc.core.measure import Measurement, Sample, arms_of
 from cachesvc.local.host import read_environment
 from cachesvc.runtime.workloads import check_target
@@ -14,6 +15,7 @@ from cachesvc.start.sampler import Sampler
 from cachesvc.start.settings import open_repository
 
 _ARMS = ("eager", "cold", "warm")
+_AHEAD = "aot"
 
 
 def demo(
@@ -27,8 +29,9 @@ def demo(
     """Cold start, publication, warm start: the whole product on one workload.
 
     Every sample is a fresh process; the arms take turns. Cold means an empty live directory; warm
-    starts in another empty one, from another working directory, after a pull. Without a store a
-    temporary local one is used. Raises TccacheError if an arm is not what its label says.
+    starts in another empty one, from another working directory, after a pull; aot does so from
+    functions compiled ahead of time, where torch can make them, and is left out elsewhere. Without
+    a store a temporary local one is used. Raises TccacheError if an arm is not what its label says.
     """
     check_target(target)
     with workplace("tccache-demo-") as scratch:
@@ -48,7 +51,15 @@ def demo(
 
 
 def _samples(sampler: Sampler, runs: int, progress: Progress) -> Iterator[Sample]:
+    ahead = True
     for run in range(runs):
         for arm in _ARMS:
             progress(f"run {run + 1} of {runs}: {arm}")
             yield sampler.sample(arm, run)
+        if ahead:
+            progress(f"run {run + 1} of {runs}: {_AHEAD}")
+            try:
+                yield sampler.sample(_AHEAD, run)
+            except TccacheError as error:
+                progress(f"not ahead of time: {error}")
+                ahead = False
