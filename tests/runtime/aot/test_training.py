@@ -328,3 +328,99 @@ def test_hooks_on_what_is_saved() -> None:
         (output,) = _graph()(_inputs())
     output.sum().backward()
     assert len(packed) == len(unpacked) == 2
+
+
+TRAINED = "import sys\nfrom pathlib import Path\nfrom trained_models import *\n"
+
+
+@pytest.fixture(scope="session")
+def counting(fresh: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A small model with a running mean, captured and trained in one process."""
+    script = """
+folder = Path(given["folder"])
+recorder = capture(build(Counting), counting_step, folder)
+hits = tally.hits
+model, written = armed(build(Counting), folder), build(Counting)
+ours = steps(model, counting_step)
+result = {
+    "reasons": recorder.reasons,
+    "hits": tally.hits - hits,
+    "apart": apart(ours, steps(written, counting_step)),
+    "mean": float(model.mean.abs().max()),
+}
+output = model(batch())
+output.sum().backward(retain_graph=True)
+once = model.inner.weight.grad.clone()
+output.sum().backward()
+result["twice"] = apart([2 * once], [model.inner.weight.grad])
+output = model(batch())
+with torch.no_grad():
+    model.frozen.add_(1)
+try:
+    output.sum().backward()
+except RuntimeError as error:
+    result["written to"] = str(error)
+"""
+    folder = tmp_path_factory.mktemp("counting")
+    return fresh.run(script, given={"folder": folder}, prelude=TRAINED)
+
+
+def test_training_is_as_it_was_written(counting: Any) -> None:
+    """Outputs, gradients, updated weights and what the forward pass writes to: as eager has them,
+    up to rounding, over several steps, each of which was a hit."""
+    assert counting["reasons"] == []
+    assert counting["hits"] == 3
+    assert counting["apart"] < 1e-5
+    assert counting["mean"] > 0.01
+
+
+def test_a_real_graph_after_its_first_backward_pass(counting: Any) -> None:
+    """After `retain_graph` the second pass gives the same gradients; weights that were changed in
+    between are found."""
+    assert counting["twice"] < 1e-6
+    assert "modified by an inplace operation" in counting["written to"]
+
+
+CASES = {
+    "norm": ("Normed", (), "plain_step"),
+    "dropout": ("Normed", (0.3,), "plain_step"),
+    "input": ("Normed", (0.3,), "input_step"),
+    "autocast": ("Normed", (0.3,), "autocast_step"),
+    "hooks": ("Normed", (0.3,), "hooked_step"),
+    "views": ("Views", (), "views_step"),
+    "mixed": ("Mixed", (), "mixed_step"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_training_is_what_torch_compiles(fresh: Any, tmp_path: Any, case: str) -> None:
+    """Bit by bit, with the same random numbers: outputs, gradients, weights, buffers, and the
+    layout of each."""
+    kind, given, step = CASES[case]
+    found = fresh.run(
+        f"result = compared(Path(given['folder']), {kind}, {given}, {step})",
+        given={"folder": tmp_path},
+        prelude=TRAINED,
+    )
+    assert found["reasons"] == []
+    assert found["misses"] == 0
+    assert found["hits"] == 3 * (2 if case == "hooks" else 1)
+    assert found["compiled"] == 0
+    if case in ("norm", "views", "mixed"):
+        assert found["written"] < 1e-4
+
+
+@pytest.mark.slow
+def test_what_is_not_captured(fresh: Any, tmp_path: Any) -> None:
+    """Writing to an input that has a gradient is told of, and nothing is kept."""
+    script = """
+def step(model):
+    x = batch().requires_grad_() * 1
+    model(x).sum().backward()
+recorder = capture(build(Written), step, Path(given["folder"]))
+result = recorder.reasons, recorder.units
+"""
+    reasons, units = fresh.run(script, given={"folder": tmp_path}, prelude=TRAINED)
+    assert units == []
+    assert "inputs written to afterwards" in reasons[0]
