@@ -185,6 +185,16 @@ def test_outputs_without_gradients() -> None:
     assert torch.equal(x.grad, w)
 
 
+def test_no_gradient_is_made_up_for_an_output_without() -> None:
+    """Zeros in place of one would take the memory of the output: more than there is, for this."""
+    x, w = _inputs()
+    large = torch.zeros(1).expand(1 << 50)
+    graph = _graph(lambda inputs: [inputs[0] * inputs[1], large, *inputs], outputs=2, plain=[1])
+    output, _ = graph([x, w])
+    output.sum().backward()
+    assert x.grad is not None
+
+
 def test_an_output_with_a_storage_of_its_own() -> None:
     """A view that the code gives is none to autograd, so that it can be written to."""
     x, w = _inputs()
@@ -200,18 +210,35 @@ def test_an_output_with_a_storage_of_its_own() -> None:
 
 def test_an_input_that_never_has_a_gradient() -> None:
     """It is detached before the forward pass."""
-    x, w = _inputs()
-    seen: list[bool] = []
+    wanted: list[bool] = []
 
     def forward(inputs: list[Tensor]) -> list[Tensor]:
+        wanted.extend(item.requires_grad for item in inputs)
         return _product(inputs)
 
+    x, w = _inputs()
     graph = _graph(forward, lambda a: [None, _product_backward(a)[1]], detached=[0])
     (output,) = graph([x, w])
-    output.register_hook(lambda _: seen.append(True))
     output.sum().backward()
-    assert seen
+    assert wanted == [False, True]
     assert x.grad is None
+    assert w.grad is not None
+
+
+def test_a_view_that_is_saved() -> None:
+    """It is saved without what it is a view of, which would be held with it."""
+    views: list[bool] = []
+
+    def backward(arguments: list[Tensor]) -> list[Tensor]:
+        views.extend(item._is_view() for item in arguments[:2])
+        return _product_backward(arguments)
+
+    whole, w = torch.randn(3, 2, requires_grad=True), _inputs()[1]
+    (output,) = _graph(backward=backward)([whole.t(), w])
+    output.sum().backward()
+    assert views == [False, False]
+    assert whole.grad is not None
+    assert torch.equal(whole.grad, w.t())
 
 
 @pytest.mark.parametrize(
