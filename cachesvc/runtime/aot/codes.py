@@ -39,6 +39,15 @@ def _with_constants(code: CodeType, change: Any) -> CodeType:
 
 
 def _packed(constant: Any) -> object:
+    """A constant, pickled if marshal does not know it.
+
+    It must be equal in another process: no container that others may hold, too, and no object that
+    is itself alone.
+    """
+    try:
+        hash(_parts(constant))
+    except TypeError as error:
+        raise _unkept(constant) from error
     try:
         marshal.dumps(constant)
     except ValueError:
@@ -47,16 +56,17 @@ def _packed(constant: Any) -> object:
 
 
 def _pickled(constant: Any) -> bytes:
-    """A value that is equal in another process: no container that others may hold, too, and no
-    object that is itself alone."""
     try:
-        hash(_parts(constant))
         data = pickle.dumps(constant)
         if pickle.loads(data) == constant:  # noqa: S301 - its own bytes
             return data
     except Exception as error:  # an object may raise anything when it is pickled
-        raise ValueError(f"a constant of the code cannot be kept: {error}") from error
-    raise ValueError(f"a constant of the code cannot be kept: it is a {type(constant).__name__}")
+        raise _unkept(constant) from error
+    raise _unkept(constant)
+
+
+def _unkept(constant: object) -> ValueError:
+    return ValueError(f"a constant of the code cannot be kept: it is a {type(constant).__name__}")
 
 
 def _parts(constant: Any) -> Any:

@@ -15,6 +15,7 @@ from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot import stand_ins
 
 _BUILTINS = "__builtins_dict__"
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 class Unresolved(TccacheError):
@@ -87,7 +88,7 @@ def _leads_to(place: list[str], value: Any) -> bool:
 
 
 def _globals(code: CodeType) -> list[str]:
-    loads = (i for i in _instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    loads = (i for i in _instructions(code) if i.opname in _LOADS)
     return list(dict.fromkeys(str(i.argval) for i in loads))
 
 
@@ -99,7 +100,7 @@ def _attributes(code: CodeType) -> dict[str, set[str]]:
         if name is not None:
             asks = instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
             found.setdefault(name, set()).add(str(instruction.argval) if asks else "")
-        name = str(instruction.argval) if instruction.opname == "LOAD_GLOBAL" else None
+        name = str(instruction.argval) if instruction.opname in _LOADS else None
     return found
 
 

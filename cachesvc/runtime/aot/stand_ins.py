@@ -19,7 +19,7 @@ _UTILS = "torch._dynamo.utils"
 
 def knows(module: str, names: Collection[str]) -> bool:
     """Whether there is something to stand in for all these names of a module."""
-    return set(names) <= _STAND_INS.get(module, {}).keys()
+    return module in _STAND_INS and set(names) <= _STAND_INS[module].keys()
 
 
 def stand_in(module: str) -> Any:
