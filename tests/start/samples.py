@@ -8,18 +8,39 @@ from typing import Any
 from cachesvc.start.sample import SampleSpec
 
 VERDICTS = {"eager": "eager", "cold": "cold", "megacache": "partial"}
-SECONDS = {"eager": 1.0, "cold": 40.0, "warm": 4.0, "local": 5.0, "megacache": 20.0}
+SECONDS = {"eager": 1.0, "cold": 40.0, "warm": 4.0, "local": 5.0, "megacache": 20.0, "aot": 2.0}
+UNIT = "aot/weather/call"
 
 
-def outcome(spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0) -> dict[str, Any]:
-    """What a sample of an arm tells, of seconds that are known."""
+def capture(spec: SampleSpec, reasons: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What a capturing process leaves and tells: one function, or the reasons why there is none."""
+    folder = Path(spec.functions)
+    folder.mkdir()
+    if not reasons:
+        file = folder / UNIT.removeprefix("aot/") / "function.json"
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    return {
+        "name": "weather",
+        "model": {"class": "Weather"},
+        "context": {"threads": "2"},
+        "units": [] if reasons else [UNIT],
+        "reasons": list(reasons),
+    }
+
+
+def outcome(
+    spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0, past: int = 0
+) -> dict[str, Any]:
+    """What a sample of an arm tells, of seconds that are known; `past` are the calls that were made
+    past its functions."""
     told = verdict or VERDICTS.get(spec.arm, "warm")
     seconds = SECONDS[spec.arm]
     found: dict[str, Any] = {
         "workload": "weather",
         "items": 8,
         "unit": "rows",
-        "report": {"verdict": told, "counts": {"native_builds": 0}},
+        "report": {"verdict": told, "counts": {"native_builds": 0, "aot_misses": past}},
         "summary": f"{told}: what it was",
         "compiled": compiled,
         "first_call_s": seconds,
@@ -46,23 +67,31 @@ def outcome(spec: SampleSpec, *, verdict: str | None = None, compiled: int = 0) 
 class Samples:
     """Takes the place of `run_sample`, and keeps what was asked for.
 
-    `crowd` is how many directories of samples there were at once, at most.
+    `crowd` is how many directories of samples there were at once, at most; `captures` are the
+    processes between the arms that have captured functions, `reasons` why they found none.
     """
 
     def __init__(self, **verdicts: str) -> None:
         self.asked: list[tuple[str, SampleSpec, Path, Path | None]] = []
         self.verdicts = verdicts
         self.crowd = 0
+        self.captures: list[tuple[SampleSpec, Path, Path | None]] = []
+        self.reasons: tuple[str, ...] = ()
+        self.past = 0
         self.raising: dict[tuple[str, int], BaseException] = {}
 
     def __call__(self, spec: SampleSpec, home: Path, caches: Path | None = None) -> dict[str, Any]:
+        assert home.is_dir()
+        if spec.arm == "capture":
+            self.captures.append((spec, home, caches))
+            return capture(spec, self.reasons)
         number = sum(arm == spec.arm for arm, *_ in self.asked)
         self.asked.append((spec.arm, spec, home, caches))
-        assert home.is_dir()
         self.crowd = max(self.crowd, sum(other.exists() for *_, other, _ in self.asked))
         if error := self.raising.get((spec.arm, number)):
             raise error
-        return outcome(spec, verdict=self.verdicts.get(spec.arm))
+        past = self.past if spec.arm == "aot" else 0
+        return outcome(spec, verdict=self.verdicts.get(spec.arm), past=past)
 
     @property
     def arms(self) -> list[str]:

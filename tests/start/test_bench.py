@@ -26,7 +26,7 @@ from cachesvc.start.baseline import gate, read_baseline
 from cachesvc.start.bench import bench
 from cachesvc.start.program import Ended
 
-ROUND = ["eager", "cold", "warm", "local", "megacache"]
+ROUND = ["eager", "cold", "warm", "local", "megacache", "aot"]
 REGIONS = Variant(regions=True)
 
 
@@ -73,7 +73,9 @@ def test_what_a_sample_is_asked_for(samples: Samples) -> None:
     options = WorkloadOptions("tiny", (1, 2), train=True)
     bench("weather:small", runs=2, options=options, calls=9)
     specs = [spec for _, spec, *_ in samples.asked]
-    assert [spec.publish for spec in specs] == [arm == "cold" for arm in ROUND] + [False] * 5
+    assert [spec.publish for spec in specs] == [arm == "cold" for arm in ROUND] + [False] * len(
+        ROUND
+    )
     assert {spec.rounds for spec in specs} == {9}
     assert specs[0].options == {"size": "tiny", "shapes": (1, 2), "train": True}
     homes = [home for _, _, home, _ in samples.asked]
@@ -81,6 +83,36 @@ def test_what_a_sample_is_asked_for(samples: Samples) -> None:
     cold = [home for arm, _, home, _ in samples.asked if arm == "cold"]
     assert [caches for *_, caches in samples.asked if caches] == cold
     assert len({spec.mega for spec in specs}) == 1
+
+
+def test_functions_are_captured_once(samples: Samples) -> None:
+    """Before the first aot sample of each variant, from a copy of what the cold one has compiled;
+    they are published where no other arm finds them, and the directory of the capture is gone."""
+    bench("weather:small", runs=3, variants=[Variant(), REGIONS], arms=["warm", "aot"])
+    assert len(samples.captures) == 2
+    for spec, home, caches in samples.captures:
+        assert caches == home
+        assert Path(spec.functions).parent == home
+    stores = {arm: {s.store for a, s, *_ in samples.asked if a == arm} for arm in ("warm", "aot")}
+    assert stores["aot"].isdisjoint(stores["warm"])
+    assert samples.crowd == 2
+
+
+@pytest.mark.parametrize(
+    ("reasons", "past", "said"),
+    [
+        (("a graph break", "a print"), 0, "nothing was captured: a graph break; a print"),
+        ((), 3, "the aot arm made 3 calls past its functions: warm: what it was"),
+    ],
+)
+def test_an_aot_arm_without_functions_is_a_failure(
+    samples: Samples, reasons: tuple[str, ...], past: int, said: str
+) -> None:
+    """Nothing could be captured, or calls went past what was: no figure, and the reason."""
+    samples.reasons, samples.past = reasons, past
+    found = bench("weather:small", runs=2)
+    assert [(failure.arm, failure.reason) for failure in found.failures] == [("aot", said)]
+    assert [arm.name for arm in found.trials[0].arms] == ROUND[:-1]
 
 
 def test_only_some_arms(samples: Samples) -> None:
@@ -119,7 +151,7 @@ def test_an_arm_that_fails_later_has_no_figure(samples: Samples) -> None:
     found = bench("weather:small", runs=3)
     (trial,) = found.trials
     assert trial.arm("warm") is None
-    assert [len(arm.samples) for arm in trial.arms] == [3, 3, 3, 3]
+    assert [len(arm.samples) for arm in trial.arms] == [3] * (len(ROUND) - 1)
 
 
 def test_a_full_disk_leaves_what_was_measured(samples: Samples) -> None:
@@ -151,13 +183,14 @@ def test_a_local_arm_that_compiled_a_graph(
 ) -> None:
     """Torch preprocesses a header at each start, so `partial` is allowed there, a graph is not."""
     samples.verdicts["local"] = "partial"
-    assert not bench("weather:small", runs=1).failures
+    arms = ["local", "warm"]
+    assert not bench("weather:small", runs=1, arms=arms).failures
     monkeypatch.setattr(
         sampler,
         "run_sample",
         lambda spec, home, caches: outcome(spec, compiled=spec.arm == "local"),
     )
-    (failure,) = bench("weather:small", runs=1).failures
+    (failure,) = bench("weather:small", runs=1, arms=arms).failures
     assert failure.arm == "local"
 
 
@@ -191,6 +224,7 @@ def test_an_interrupt_leaves_what_was_measured(samples: Samples) -> None:
         "warm": 1,
         "local": 1,
         "megacache": 1,
+        "aot": 1,
     }
 
 

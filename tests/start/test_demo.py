@@ -64,7 +64,7 @@ def _workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_users_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three arms with the verdicts of their labels, stages from the start of the process to the
+    """Four arms with the verdicts of their labels, stages from the start of the process to the
     second call, equal outputs, and a bundle in the store that was given. What the caller's process
     has set for its own caches reaches no sample."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
@@ -72,9 +72,12 @@ def test_a_users_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TCCACHE_STORE", "s3://nowhere")
     seen: list[str] = []
     found = demo("weather:small", store=tmp_path / "store", progress=seen.append)
-    assert [arm.name for arm in found.arms] == ["eager", "cold", "warm"]
-    assert [arm.verdict for arm in found.arms] == [Verdict.EAGER, Verdict.COLD, Verdict.WARM]
-    cold, warm = found.arm("cold").samples[0], found.arm("warm").samples[0]
+    verdicts = {arm.name: arm.verdict for arm in found.arms}
+    assert list(verdicts) == ["eager", "cold", "warm", "aot"]
+    assert list(verdicts.values()) == [Verdict.EAGER, Verdict.COLD, Verdict.WARM, Verdict.WARM]
+    cold, warm, aot = (found.arm(name).samples[0] for name in ("cold", "warm", "aot"))
+    assert aot.difference == pytest.approx(0, abs=1e-6)
+    assert "import compiler" not in dict(aot.stages)
     assert (cold.compiled, warm.compiled) == (1, 0)
     assert cold.native_builds == warm.native_builds == 0
     assert warm.difference == pytest.approx(0, abs=1e-6)
@@ -87,7 +90,7 @@ def test_a_users_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found.startup_ratio("cold", "warm") > 0
     (bundle,) = show("small", store=tmp_path / "store")
     assert bundle.coverage == ("call (float32[2, 4])",)
-    assert seen == [f"run 1 of 1: {arm}" for arm in ("eager", "cold", "warm")]
+    assert seen == [f"run 1 of 1: {arm}" for arm in verdicts]
     assert not (tmp_path / "mine").exists()
 
 
@@ -125,6 +128,22 @@ def test_an_arm_that_is_not_what_it_says_is_an_error(
     monkeypatch.setattr(sampler, "run_sample", Samples(**{arm: "inert"}))
     with pytest.raises(TccacheError, match=f"the {arm} arm turned out inert.*what it was"):
         demo("weather:small")
+
+
+def test_without_functions_there_are_three_arms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A model that cannot be captured is measured all the same, and why is told once."""
+    samples, told = Samples(), list[str]()
+    samples.reasons = ("a graph break",)
+    monkeypatch.setattr(sampler, "run_sample", samples)
+    found = demo("weather:small", runs=2, store=tmp_path / "store", progress=told.append)
+    assert [(arm.name, len(arm.samples)) for arm in found.arms] == [
+        ("eager", 2),
+        ("cold", 2),
+        ("warm", 2),
+    ]
+    assert told.count("not ahead of time: nothing was captured: a graph break") == 1
 
 
 @pytest.mark.slow
