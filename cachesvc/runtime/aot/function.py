@@ -12,6 +12,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +120,8 @@ class Function:
             return self._training(list(inputs))
         if not torch.is_grad_enabled() and not self._amp:
             return self._graph(list(inputs))
-        with torch.no_grad():
-            if not self._amp:
-                return self._graph(list(inputs))
-            guard = torch._C._DisableAutocast()
-            try:
-                return self._graph(list(inputs))
-            finally:
-                del guard
+        with torch.no_grad(), torch._C._DisableAutocast() if self._amp else nullcontext():
+            return self._graph(list(inputs))
 
     def _check(self, inputs: tuple[Any, ...]) -> None:
         expected = self._inputs

@@ -55,7 +55,7 @@ def test_names_of_code_inside_count() -> None:
 
 def test_dynamo_is_stood_in_for_where_all_is_known() -> None:
     """One name more, or the module handed on, and it is Dynamo itself."""
-    import torch._dynamo.utils as utils
+    from torch._dynamo import utils
 
     known = _there("u.iter_next(u.make_cell)", {"u": utils}, {})["u"]
     assert known is not utils
