@@ -40,6 +40,11 @@ def is_volatile(name: str, value: object) -> bool:
     return _VOLATILE.search(name) is not None
 
 
+def has_volatile_name(name: str) -> bool:
+    """Whether a value of this name may be volatile."""
+    return any(pattern.search(name) for pattern in (_DEVICE, _PATH, _VOLATILE))
+
+
 def is_constant(value: object) -> bool:
     """Whether a value is plain and cannot change in place: a number, a text, a tuple of such."""
     if type(value) is tuple:

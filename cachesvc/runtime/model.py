@@ -57,7 +57,7 @@ def read_model(model: Any, *, salt: str = "") -> Reading:
     """See `model_components`."""
     reach = Reach()
     structures: list[Structure] = []
-    with _no_collection():
+    with no_collection():
         parts = _parts(model, original(model), salt, reach, structures)
         return Reading(_components(parts), reach, tuple(structures))
 
@@ -65,7 +65,7 @@ def read_model(model: Any, *, salt: str = "") -> Reading:
 def read_functions(functions: Iterable[Any]) -> Reading:
     """The same of functions: their code, and all that it reaches."""
     reach = Reach()
-    with _no_collection():
+    with no_collection():
         for function in functions:
             reach.follow(function)
         reach.run()
@@ -73,7 +73,7 @@ def read_functions(functions: Iterable[Any]) -> Reading:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """No garbage collection meanwhile: it would look at all objects of large libraries, which
     takes as long as the digest itself, for some thousand short-lived ones."""
     enabled = gc.isenabled()

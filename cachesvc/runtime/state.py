@@ -18,8 +18,8 @@ class State:
     """The globals, attributes and closure values that the code seen so far writes."""
 
     def __init__(self) -> None:
-        self._written: set[object] = set()
-        self._changed: set[object] = set()
+        self._written: set[Any] = set()
+        self._changed: set[Any] = set()
 
     def note(
         self, function: types.FunctionType, owner: type | None, name: str, found: Uses
@@ -57,6 +57,13 @@ class State:
     def has_field(self, kind: type, name: str, value: object) -> bool:
         """The same of a field of an object."""
         return self._has([name, *((base, name) for base in kind.__mro__)], value)
+
+    def names(self) -> frozenset[str]:
+        """The names of all fields that are written or changed, of whatever object."""
+        fields = (
+            key[-1] if isinstance(key, tuple) else key for key in self._written | self._changed
+        )
+        return frozenset(name for name in fields if isinstance(name, str))
 
     def has_bound(self, function: types.FunctionType, name: str, value: object) -> bool:
         """The same of a value that a function has from its closure or its defaults."""

@@ -76,6 +76,11 @@ class Watched:
         """The ids of the model's tensors."""
         return self._seals[0].tensors
 
+    @property
+    def loose(self) -> Collection[str]:
+        """The names of what the model's own code writes: no constants for its digest."""
+        return self._seals[0].loose
+
     def _look_again(self) -> str:
         if self._unsteady >= MOST_READINGS:
             return UNSTEADY
@@ -205,7 +210,14 @@ class Dispatcher:
     ) -> Paths | None:
         module = self.boundary.module
         try:
-            return Paths(function.ledger, module, function.own, (module, *args), kwargs)
+            return Paths(
+                function.ledger,
+                module,
+                function.own,
+                (module, *args),
+                kwargs,
+                loose=self.watched.loose,
+            )
         except Exception:  # the arguments may be none that the function takes
             return None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from gc import get_referents
 from types import CellType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -19,33 +20,50 @@ from cachesvc.runtime.aot.ledger import Ledger, bound, scope_of
 from cachesvc.runtime.aot.tensors import TensorSeal
 from cachesvc.runtime.aot.watch import ABSENT, Watch
 from cachesvc.runtime.aot.words import cell_words, class_words, function_words
+from cachesvc.runtime.constants import has_volatile_name
 from cachesvc.runtime.functions import is_foreign_class, own_fields
+from cachesvc.runtime.model import no_collection
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _OF_CODE = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
+_ATTRIBUTE = r"(?:\._(?:parameters|buffers)\['[^']*'\]|\.(?P<name>\w+))"
 _SEALED = frozenset({"_parameters", "_buffers", "_modules", "__class__", "__dict__"})
 
 
 class Paths:
     """All that the expressions of one ledger go through, for a call of the function `own`, whose
-    model is `model`. What lies in the arguments of the call is left to its key."""
+    model is `model`.
+
+    What lies in the arguments of the call is left to its key, and attributes of the model's modules
+    to the model's seal: but for those named in `loose`, which the model's own code writes.
+    """
 
     def __init__(
-        self, ledger: Ledger, model: Any, own: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        ledger: Ledger,
+        model: Any,
+        own: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        loose: Collection[str],
     ) -> None:
         self._watch = Watch()
         self._model = model
-        self._scope = {**bound(own, args, kwargs), "G": scope_of(own, ledger.aliases)}
+        given = bound(own, args, kwargs)
+        sealed = _sealed(given, model, loose)
+        self._scope = {**given, "G": scope_of(own, ledger.aliases)}
         self._own = own
         self._aliases = ledger.aliases
         self._found: dict[str, tuple[Any, bool]] = {}
-        for expression in _parsed(ledger.expressions):
-            self._follow(expression)
-        tensors = [self._follow(expression) for expression in _parsed(ledger.tensors)]
-        self._tensors = TensorSeal([t for t in tensors if isinstance(t, torch.Tensor)])
+        with no_collection():
+            for expression in _parsed([text for text in ledger.expressions if not sealed(text)]):
+                self._follow(expression)
+            tensors = [self._follow(expression) for expression in _parsed(ledger.tensors)]
+            self._tensors = TensorSeal([t for t in tensors if isinstance(t, torch.Tensor)])
+            self._watch.close()
         self._scope.clear()
         self._found.clear()
-        self._watch.close()
 
     def are_whole(self) -> bool:
         """Whether every expression must still give what it gave."""
@@ -173,6 +191,30 @@ class Paths:
             if hasattr(value, "__len__"):
                 count = len(value)
                 self._watch.add_loose(lambda: len(value) == count)
+
+
+def _sealed(given: Mapping[str, Any], model: Any, loose: Collection[str]) -> Callable[[str], bool]:
+    """Tells of an expression whether it leads to no more than a module's attribute, such as
+    `self._modules['norm'].eps`."""
+    names = [name for name, value in given.items() if value is model]
+    names += [
+        f"{name}[{number}]"
+        for name, value in given.items()
+        if type(value) is tuple
+        for number, item in enumerate(value)
+        if item is model
+    ]
+    roots = "|".join(map(re.escape, names)) or "(?!)"
+    pattern = re.compile(rf"(?:type\()?(?:{roots})(?:\._modules\['[^']*'\])*{_ATTRIBUTE}\)?")
+
+    def is_sealed(text: str) -> bool:
+        found = pattern.fullmatch(text)
+        if found is None:
+            return False
+        name = found["name"] or ""
+        return name not in loose and not has_volatile_name(name)
+
+    return is_sealed
 
 
 def _parsed(expressions: Sequence[str]) -> list[ast.expr]:

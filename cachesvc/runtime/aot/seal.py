@@ -29,7 +29,7 @@ from cachesvc.runtime.aot.words import (
 )
 from cachesvc.runtime.constants import is_array, is_volatile
 from cachesvc.runtime.functions import is_foreign_class, own_fields
-from cachesvc.runtime.model import Reading
+from cachesvc.runtime.model import Reading, no_collection
 
 _DICTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -47,11 +47,14 @@ class Seal:
         self._reading = reading
         self._watch = Watch()
         self._layout = self._watch.layout
-        tensors = list(self._watch_all(reading))
-        if library is not None:
-            library.watch(self._watch)
-        self._tensors = TensorSeal(tensors)
-        self._watch.close()
+        self._loose = reading.reach.state.names()
+        self._slots: dict[type, list[MemberDescriptorType]] = {}
+        with no_collection():
+            tensors = list(self._watch_all(reading))
+            if library is not None:
+                library.watch(self._watch)
+            self._tensors = TensorSeal(tensors)
+            self._watch.close()
 
     def is_whole(self) -> bool:
         """Whether all is as it was; once it is not, it stays so."""
@@ -61,6 +64,11 @@ class Seal:
     def tensors(self) -> Collection[int]:
         """The ids of all tensors that are sealed."""
         return self._tensors.ids
+
+    @property
+    def loose(self) -> Collection[str]:
+        """The names of what is not sealed, since the model's own code writes it."""
+        return self._loose
 
     def _watch_all(self, reading: Reading) -> Iterator[torch.Tensor]:
         reach = reading.reach
@@ -138,19 +146,16 @@ class Seal:
         words: list[int] = []
         if self._layout is not None:
             words = [id(value) + self._layout.kind]
-            if "__dict__" in dir(kind) and _has_fields(value):
+            if _has_fields(value):
                 words = object_words(value, self._layout) + dict_words(fields, self._layout)
         self._watch.add(same, words)
         self._watch_slots(value, kind)
 
     def _watch_slots(self, value: Any, kind: type) -> None:
-        slots = [
-            slot
-            for base in kind.__mro__
-            for slot in vars(base).values()
-            if isinstance(slot, MemberDescriptorType)
-        ]
-        if slots and not is_foreign_class(kind):
+        slots = self._slots.get(kind)
+        if slots is None:
+            slots = self._slots[kind] = _slots_of(kind)
+        if slots:
             before = [_slot(slot, value) for slot in slots]
             self._watch.add_loose(lambda: all(map(is_, [_slot(s, value) for s in slots], before)))
 
@@ -231,6 +236,13 @@ def _has_fields(value: object) -> bool:
     except AttributeError:
         return False
     return True
+
+
+def _slots_of(kind: type) -> list[MemberDescriptorType]:
+    if is_foreign_class(kind):
+        return []
+    members = (value for base in kind.__mro__ for value in vars(base).values())
+    return [value for value in members if isinstance(value, MemberDescriptorType)]
 
 
 def _slot(slot: MemberDescriptorType, value: object) -> object:

@@ -79,6 +79,9 @@ class Watch:
 
     def items(self, holder: dict[Any, Any]) -> None:
         """All that a dictionary holds, and in which order."""
+        if not holder:
+            self.add(lambda: not holder, self.words_of(holder), holder)
+            return
         before = dict(holder)
         self.add(lambda: same_items(holder, before), self.words_of(holder), holder)
         if isinstance(holder, OrderedDict) and len(holder) > 1:
