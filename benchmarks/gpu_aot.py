@@ -5,7 +5,8 @@
 
 Each start is a fresh process: eager; cold (nothing cached); directories (the compiler finds what
 the cold one has left); aot (the functions that one more process has captured). An aot start
-imports no compiler. `--smoke` captures three small models, loads them elsewhere and compares.
+imports no compiler. `--smoke` captures four small models, loads them elsewhere and compares. What
+is trained makes a step: forward under autocast, loss, backward, an optimizer that is not compiled.
 """
 
 from __future__ import annotations
@@ -21,15 +22,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_calls import SMOKE, TRAINING, WORKLOADS, small_model, workload_of
 from benchmarks.pairs import Figures
 
-WORKLOADS = {
-    "resnet50": ("demo:resnet", "large"),
-    "gpt24": ("demo:gpt", "large"),
-    "llama": ("benchmarks.gpu_workloads:llama", None),
-    "llama8b": ("benchmarks.gpu_workloads:llama8b", None),
-}
-SMOKE = ("convnet", "gpt", "mlp")
 HEAVY = ("torch._inductor", "torch._dynamo", "triton")
 BEGAN = "BENCHMARK_BEGAN"
 
@@ -165,7 +160,7 @@ def cold(name: str, folder: Path) -> dict[str, Any]:
 def aot(name: str, folder: Path) -> dict[str, Any]:
     """Armed with what was recorded."""
     if name == "smoke":
-        return {"models": dict(_smoked(folder))}
+        return {"models": dict(_smoked(folder, _armed_small))}
     return _started(name, folder, "aot", _armed(folder))
 
 
@@ -175,9 +170,9 @@ def record(name: str, folder: Path) -> dict[str, Any]:
 
     _show_tracebacks()
     if name == "smoke":
-        return {"models": {small: _recorded(folder / small, *_small(small)) for small in SMOKE}}
-    model, calls = _workload(name)
-    with torch.no_grad():
+        return {"models": dict(_smoked(folder, _recorded_small))}
+    model, calls = workload_of(name)
+    with torch.set_grad_enabled(name.endswith(TRAINING)):
         return _recorded(folder, model, calls)
 
 
@@ -197,9 +192,9 @@ def _started(
     import torch
 
     stages.end("import torch")
-    model, (call,) = _workload(name)
+    model, (call,) = workload_of(name)
     stages.end("build")
-    with torch.no_grad():
+    with torch.set_grad_enabled(name.endswith(TRAINING)):
         ready = prepare(model, stages)
         output = call(ready)
         stages.end("first call")
@@ -252,8 +247,6 @@ def _told_of_aot() -> dict[str, Any]:
 
 
 def _recorded(folder: Path, model: Any, calls: Any) -> dict[str, Any]:
-    import torch
-
     from cachesvc.runtime.aot.arm import disarm
     from cachesvc.runtime.aot.boundary import boundaries
     from cachesvc.runtime.aot.recorder import Recorder
@@ -263,8 +256,7 @@ def _recorded(folder: Path, model: Any, calls: Any) -> dict[str, Any]:
     places = boundaries(model)
     recorder.put({"": model})
     begun = time.perf_counter()
-    with torch.no_grad():
-        output = [call(model) for call in calls]
+    output = [call(model) for call in calls]
     for place in places:
         place.put(place.replaced)
     disarm({"": model})
@@ -280,35 +272,42 @@ def _recorded(folder: Path, model: Any, calls: Any) -> dict[str, Any]:
     }
 
 
-def _smoked(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _smoked(
+    folder: Path, told: Callable[[str, Path], dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     import torch
 
+    for small in SMOKE:
+        with torch.set_grad_enabled(small.endswith(TRAINING)):
+            yield small, told(small, folder / small)
+
+
+def _recorded_small(name: str, folder: Path) -> dict[str, Any]:
+    return _recorded(folder, *small_model(name))
+
+
+def _armed_small(name: str, folder: Path) -> dict[str, Any]:
     from cachesvc.runtime.aot.tally import tally
 
-    for small in SMOKE:
-        model, calls = _small(small)
-        with torch.no_grad():
-            stages = Stages()
-            model = _armed(folder / small)(model, stages)
-            before = tally.hits
-            outputs = [call(model) for call in calls]
-            stages.end("first call")
-            again = [call(model) for call in calls]
-            stages.end("second call")
-        loaded = [name for name in HEAVY if name in sys.modules]
-        yield (
-            small,
-            {
-                "apart": _apart(outputs[0], folder / small / "expected.pt", writes=False),
-                "again": _apart(again[0], folder / small / "expected.pt", writes=False),
-                "hits": tally.hits - before,
-                "misses": dict(tally.reasons),
-                "reasons": REASONS[:],
-                "heavy": loaded,
-                "stages": {name: round(s, 4) for name, s in stages.seconds.items()},
-            },
-        )
-        REASONS.clear()
+    model, calls = small_model(name)
+    stages = Stages()
+    model = _armed(folder)(model, stages)
+    before = tally.hits
+    outputs = [call(model) for call in calls]
+    stages.end("first call")
+    again = [call(model) for call in calls]
+    stages.end("second call")
+    told = {
+        "apart": _apart(outputs[0], folder / "expected.pt", writes=False),
+        "again": _apart(again[0], folder / "expected.pt", writes=False),
+        "hits": tally.hits - before,
+        "misses": dict(tally.reasons),
+        "reasons": REASONS[:],
+        "heavy": [name for name in HEAVY if name in sys.modules],
+        "stages": {name: round(s, 4) for name, s in stages.seconds.items()},
+    }
+    REASONS.clear()
+    return told
 
 
 def _show_tracebacks() -> None:
@@ -347,53 +346,6 @@ def _first_tensor(output: Any) -> Any:
         return output
     values = output.values() if isinstance(output, dict) else output
     return _first_tensor(next(iter(values)))
-
-
-def _workload(name: str) -> tuple[Any, list[Callable[[Any], Any]]]:
-    from cachesvc.core.workload_options import WorkloadOptions
-    from cachesvc.runtime.workloads import load_workload
-
-    target, size = WORKLOADS[name]
-    workload = load_workload(target, WorkloadOptions(size=size))
-    return workload.model, [_call(workload.calls[0])]
-
-
-def _call(arguments: Any) -> Callable[[Any], Any]:
-    if isinstance(arguments, dict):
-        return lambda model: model(**arguments)
-    return lambda model: model(*arguments)
-
-
-def _small(name: str) -> tuple[Any, list[Callable[[Any], Any]]]:
-    import torch
-    from torch import nn
-
-    from benchmarks.gpu_workloads import Small
-    from cachesvc.runtime.workloads.gpt import Gpt
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    if name == "gpt":
-        model: Any = Gpt(layers=2, width=64, heads=4, tokens=32, vocabulary=256)
-        inputs = torch.randint(0, 256, (2, 32))
-    elif name == "convnet":
-        model = Small(
-            nn.Conv2d(3, 16, 3, padding=1),
-            nn.BatchNorm2d(16),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(32, 10),
-        )
-        inputs = torch.randn(4, 3, 32, 32)
-    else:
-        widths = nn.Linear(64, 3000), nn.Linear(3000, 16)
-        model = Small(widths[0], nn.GELU(), nn.LayerNorm(3000), nn.Softmax(-1), widths[1])
-        inputs = torch.randn(8, 64)
-    return model.eval().to(device), [_call((inputs.to(device),))]
 
 
 if __name__ == "__main__":
