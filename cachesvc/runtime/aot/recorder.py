@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot.boundary import Boundary, boundaries, has_hooks
 from cachesvc.runtime.aot.call_key import Key, NoKey, call_key
@@ -28,8 +30,7 @@ from cachesvc.runtime.model import Reading, read_model
 class Recorder:
     """Captures the calls of some models, by their names, into a directory.
 
-    `units` are the keys of what
-    was written; `reasons` say of a call why there is nothing for it.
+    `units` are the keys of what was written; `reasons` say of a call why there is nothing for it.
     """
 
     root: Path
@@ -121,5 +122,6 @@ class _Recording:
         return self.place.replaced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.recorder.record(self, args, kwargs)
+        if not torch.compiler.is_compiling():
+            self.recorder.record(self, args, kwargs)
         return self.place.plain_call(*args, **kwargs)
