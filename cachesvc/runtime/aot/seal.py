@@ -130,12 +130,12 @@ class Seal:
 
     def _watch_object(self, value: Any) -> None:
         """An object's class and dictionary, and what is in it but for the model's own state."""
-        kind, fields = type(value), own_fields(value)
+        kind, fields, has_fields = type(value), own_fields(value), _has_fields(value)
         before = dict(fields)
         state = self._reading.reach.state
 
         def same() -> bool:
-            if type(value) is not kind or own_fields(value) is not fields:
+            if type(value) is not kind or (has_fields and own_fields(value) is not fields):
                 return False
             return _same_but(
                 fields,
@@ -146,7 +146,7 @@ class Seal:
         words: list[int] = []
         if self._layout is not None:
             words = [id(value) + self._layout.kind]
-            if _has_fields(value):
+            if has_fields:
                 words = object_words(value, self._layout) + dict_words(fields, self._layout)
         self._watch.add(same, words)
         self._watch_slots(value, kind)

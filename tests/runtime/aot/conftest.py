@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cachesvc.runtime.aot import watch, words
 from cachesvc.runtime.aot.call_key import tensor_key
 from cachesvc.runtime.aot.capture import Captured
 from cachesvc.runtime.aot.files import Stored, read, write
@@ -76,3 +77,14 @@ def make(tmp_path: Path) -> Make:
         return read(write(function, tmp_path, call=("call",), state=(True, None), **told))
 
     return made
+
+
+@pytest.fixture(params=["words", "values"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How Python objects are watched: by words of memory, or one by one, as on a Python that keeps
+    no such words."""
+    if request.param == "values":
+        monkeypatch.setattr(watch, "layout", lambda: None)
+    elif words.layout() is None:
+        pytest.skip("this Python keeps no such words")
+    return str(request.param)
