@@ -18,7 +18,7 @@ import torch
 
 from cachesvc.runtime.aot.boundary import Boundary
 from cachesvc.runtime.aot.call_key import Key, NoKey, call_key, tensors_of
-from cachesvc.runtime.aot.function import DoesNotFit, Function
+from cachesvc.runtime.aot.function import DoesNotFit, Function, PassedOn
 from cachesvc.runtime.aot.paths import Paths
 from cachesvc.runtime.aot.pause import is_paused
 from cachesvc.runtime.aot.pins import library_of, read_places
@@ -234,6 +234,8 @@ class Dispatcher:
             return Miss(MISFIT)
         except torch.OutOfMemoryError:
             raise
+        except PassedOn as passed:
+            raise passed.error from None
         except Exception as error:
             if kept is None and function.mutated:
                 raise

@@ -37,6 +37,15 @@ class DoesNotFit(TccacheError):
     """A graph was given other inputs than those it was compiled for; it has not run."""
 
 
+class PassedOn(Exception):
+    """An error of somebody's hooks, which ran after the graph: `error` is none of the function's,
+    and may be how the hooks tell their own caller to stop."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Function:
     """A loaded function: call it with the module (or what a method is bound to) first.
 

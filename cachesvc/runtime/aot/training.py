@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from cachesvc.runtime.aot.function import PassedOn
+
 Graph = Callable[[list[Any]], Any]
 
 _ALIGNMENT = 16
@@ -53,13 +55,22 @@ class TrainingGraph:
         self._seen = tuple(joint["seen"])
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        """The outputs; views of inputs among them have still to be made."""
+        """The outputs; views of inputs among them have still to be made.
+
+        Raises PassedOn for what the hooks raise that are told of each tensor that is saved.
+        """
         torch.autograd.graph.increment_version([inputs[number] for number in self._seen])
         given = list(inputs)
         for number in self._detached:
             given[number] = given[number].detach()
-        with torch.enable_grad(), self.without_autocast():
-            outputs = _Passes.apply(self, *given)  # type: ignore[no-untyped-call]
+        done: list[bool] = []
+        try:
+            with torch.enable_grad(), self.without_autocast():
+                outputs = _Passes.apply(self, done, *given)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            if done:  # autograd saves, and calls the hooks, after the forward pass
+                raise PassedOn(error) from error
+            raise
         return [item.tensor if type(item) is _Alias else item for item in outputs]
 
     def without_autocast(self) -> AbstractContextManager[Any]:
@@ -69,7 +80,7 @@ class TrainingGraph:
 
 class _Passes(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, graph: TrainingGraph, *inputs: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, graph: TrainingGraph, done: list[bool], *inputs: Any) -> tuple[Any, ...]:
         outputs = list(graph.forward(list(inputs)))
         saved = [t.detach() if t._is_view() else t for t in outputs[graph.outputs :]]
         ctx.save_for_backward(*saved[: graph.checked])
@@ -83,6 +94,7 @@ class _Passes(torch.autograd.Function):
         plain = [returned[number] for number in graph.plain]
         ctx.mark_non_differentiable(*[t for t in plain if isinstance(t, torch.Tensor)])
         ctx._materialize_non_diff_grads = False
+        done.append(True)
         return tuple(returned)
 
     @staticmethod
@@ -97,9 +109,9 @@ class _Passes(torch.autograd.Function):
             return _run_backward(graph, arguments)
 
         if not torch.is_grad_enabled():
-            return (None, *run())
+            return (None, None, *run())
         given = [torch.empty(0, requires_grad=True), *arguments]
-        return (None, *_Once.apply(run, *given))  # type: ignore[no-untyped-call]
+        return (None, None, *_Once.apply(run, *given))  # type: ignore[no-untyped-call]
 
 
 class _Once(torch.autograd.Function):

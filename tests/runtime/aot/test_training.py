@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cachesvc.runtime.aot.function import PassedOn
 from cachesvc.runtime.aot.training import TrainingGraph
 
 PLAIN = {
@@ -357,6 +358,29 @@ def test_hooks_on_what_is_saved() -> None:
     assert len(packed) == len(unpacked) == 2
 
 
+def test_errors_of_hooks_are_not_the_graphs() -> None:
+    """What hooks raise after the forward pass is told apart from what the pass itself raises."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(_: Tensor) -> Tensor:
+        raise Stopped
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(stop, lambda tensor: tensor),
+        pytest.raises(PassedOn) as passed,
+    ):
+        _graph()(_inputs())
+    assert isinstance(passed.value.error, Stopped)
+
+    def fails(_: list[Tensor]) -> list[Tensor]:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        _graph(fails)(_inputs())
+
+
 TRAINED = "import sys\nfrom pathlib import Path\nfrom trained_models import *\n"
 
 
@@ -380,6 +404,10 @@ output.sum().backward(retain_graph=True)
 once = model.inner.weight.grad.clone()
 output.sum().backward()
 result["twice"] = apart([2 * once], [model.inner.weight.grad])
+model.zero_grad()
+missed = tally.misses
+checkpoint(model, batch(), use_reentrant=False).sum().backward()
+result["computed again"] = apart([once], [model.inner.weight.grad]), tally.misses - missed
 output = model(batch())
 with torch.no_grad():
     model.frozen.add_(1)
@@ -406,6 +434,14 @@ def test_a_real_graph_after_its_first_backward_pass(counting: Any) -> None:
     between are found."""
     assert counting["twice"] < 1e-6
     assert "modified by an inplace operation" in counting["written to"]
+
+
+def test_a_checkpoint_around_it(counting: Any) -> None:
+    """Its hooks stop the second forward pass by an error once they have all that was saved; that
+    is no failure of the function."""
+    difference, missed = counting["computed again"]
+    assert difference < 1e-6
+    assert missed == 0
 
 
 CASES = {
