@@ -90,7 +90,7 @@ def code() -> Iterator[Any]:
     """A module of its own, which a test may change as it likes."""
     module = types.ModuleType("sealed_model")
     sys.modules["sealed_model"] = module
-    exec(SOURCE, vars(module))  # noqa: S102
+    exec(SOURCE, vars(module))
     yield module
     del sys.modules["sealed_model"]
 
