@@ -58,10 +58,10 @@ class Recorder:
         except NoKey as error:
             self._note(args, kwargs, str(error))
             return
-        seen = (recording.part, recording.place.kinds, key)
-        if seen in self._seen or (*seen[:1], recording.place.kinds[-1:], key) in self._seen:
+        part, kinds = recording.part, recording.place.kinds
+        if any((part, kind, key) in self._seen for kind in kinds):
             return
-        self._seen.add(seen)
+        self._seen.add((part, kinds[-1], key))
         try:
             self.units.append(self._captured(recording, key, args, kwargs))
         except TccacheError as error:
@@ -81,12 +81,14 @@ class Recorder:
         if has_hooks(recording.place.module):
             raise NotCaptured("the module has hooks, which a function would pass by")
         captured = capture(recording.place.module.forward, args, kwargs, recording.options)
+        kind = _kind(recording.place, captured)
+        self._seen.add((recording.part, kind, key))
         folder = write(
             captured,
             self.root,
             group=self.group,
             part=recording.part,
-            kind=_kind(recording.place, captured),
+            kind=kind,
             call=key[0],
             state=key[1],
             pins={**pins_of(recording.reading, captured.traced), **context_pin()},

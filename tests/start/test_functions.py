@@ -1,0 +1,331 @@
+"""Starts on functions compiled ahead of time, and what becomes of one where none is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from cachesvc.core.tier import allowed
+from cachesvc.start.attempt import Attempt
+from cachesvc.start.bring import Brought
+from cachesvc.start.choice import tier_reason
+from cachesvc.start.functions import Functions
+from cachesvc.start.options import Options
+
+from .captures import CAPTURE, Captures, captures
+from .conftest import Starts
+
+pytestmark = pytest.mark.xdist_group("start")
+
+PLAIN = """
+from ahead_targets import *
+pair = lambda: {"encoder": Plain(), "decoder": Other()}
+def calls_of(models, *sizes):
+    return [lambda m=m, n=n: m(ones(n, 4)) for m in models for n in sizes]
+"""
+
+
+@pytest.fixture(scope="session")
+def ahead(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Captures:
+    """Plain has directories for batches of two and three and a function for the first alone; the
+    others have functions alone."""
+    return captures(
+        starts,
+        tmp_path_factory.mktemp("ahead"),
+        PLAIN
+        + """
+model = torch.compile(Plain())
+with torch.no_grad():
+    model(ones(2, 4))
+    torch._dynamo.reset()
+    model(ones(3, 4))
+cachesvc.push(model, store=given["store"], label="plain")
+captured_now()
+plain, both, equal, unequal = Plain(), pair(), Stack(Block), Stack(Numbered)
+for stack in (equal, unequal):
+    cachesvc.compile_regions(stack)
+result = {
+    "plain": capture(plain, calls_of([plain], 2), "plain"),
+    "pair": capture(both, calls_of(both.values(), 2), "pair"),
+    "equal": capture(equal, calls_of([equal], 2), "equal"),
+    "unequal": capture(unequal, calls_of([unequal], 2), "unequal"),
+}
+""",
+    )
+
+
+def test_a_start_on_a_function(starts: Starts, ahead: Captures) -> None:
+    """No graph is asked for; what was given is right; and the next start finds all in place."""
+    script = (
+        CAPTURE
+        + """
+model = Plain()
+report = start(model, [ones(2, 4)])
+result = shown(report), right(model, model.inner, 2)
+"""
+    )
+    for again in (False, True):
+        home = ahead.captured.parent / "home"
+        report, same = starts.run(script, store=ahead.store, label="plain", home=home)
+        assert (report["verdict"], report["tier"], report["tier_reason"]) == ("warm", "aot", "")
+        counts = report["counts"]
+        assert (counts["aot_hits"], counts["aot_misses"]) == (1, 0)
+        assert (counts["graphs"], counts["generated"]) == (0, 0)
+        assert "1/1 calls compiled ahead of time, 0 compiled" in report["text"]
+        assert report["notes"] == []
+        assert same
+        assert (report["transfer"]["in_place"], report["transfer"]["packs"]) == (
+            (1, 0) if again else (0, report["transfer"]["packs"])
+        )
+
+
+def test_what_was_captured(ahead: Captures) -> None:
+    """One function for each kind of call; equal blocks share theirs, and those that differ in what
+    they use do not."""
+    counted = {label: len(units) for label, units in ahead.units.items()}
+    assert counted == {"plain": 1, "pair": 2, "equal": 1, "unequal": 3}
+    assert not any(ahead.reasons.values())
+
+
+def test_a_call_that_no_function_covers(starts: Starts, ahead: Captures) -> None:
+    """It is made by what the directories hold, and compiled where they hold nothing: once, counted
+    by the report and by a monitor; the covered ones stay with their function."""
+    report, settled, outcomes, same = starts.run(
+        CAPTURE
+        + """
+model = torch.compile(Plain())
+plain = model._orig_mod.inner
+report = start(model, calls=[[ones(n, 4)] for n in (2, 3)])
+settled = start(torch.compile(Plain()))
+with cachesvc.monitor(report, model=model) as watching:
+    same = right(model, plain, 5, 2, 5, 3, 5)
+result = shown(report), settled.to_json(), watching.to_json()["outcomes"], same
+""",
+        store=ahead.store,
+        label="plain",
+    )
+    counts = report["counts"]
+    assert (report["verdict"], report["tier"]) == ("warm", "aot")
+    assert (counts["aot_hits"], counts["aot_misses"], counts["graphs"]) == (1, 1, 1)
+    assert (counts["graph_misses"], counts["native_builds"]) == (0, 0)
+    assert "1/2 calls compiled ahead of time, 1/1 graphs from cache, 0 compiled" in report["text"]
+    assert [call["counts"]["aot_hits"] for call in report["calls"]] == [1, 0]
+    settled_counts = {
+        name: settled["counts"][name] for name in ("aot_hits", "aot_misses", "graphs")
+    }
+    assert settled_counts == {"aot_hits": 1, "aot_misses": 4, "graphs": 1}
+    assert outcomes == {"compiled": 1}
+    assert same
+
+
+def test_the_rest_comes_when_the_compiler_does(starts: Starts, ahead: Captures) -> None:
+    """A start on functions brings these alone, and nothing of the compiler is imported; before the
+    first call that no function covers the directories are there."""
+    report, imported, before, after, same = starts.run(
+        CAPTURE
+        + """
+compiler = ("torch._dynamo", "torch._inductor", "triton", "sympy")
+model = Plain()
+report = start(model, [ones(2, 4)])
+imported = [name for name in compiler if name in sys.modules]
+graphs = Path(report.live, "inductor", "fxgraph")
+before = graphs.is_dir()
+same = right(model, model.inner, 2, 3)
+result = report.to_json(), imported, before, graphs.is_dir(), same
+""",
+        store=ahead.store,
+        label="plain",
+        own=True,
+    )
+    assert (report["verdict"], report["tier"], imported) == ("warm", "aot", [])
+    assert (before, after) == (False, True)
+    assert same
+
+
+@pytest.mark.parametrize(
+    ("tier", "variable", "taken"),
+    [
+        ("no-aot", None, "directories"),
+        (None, "directories", "directories"),
+        ("aot", "directories", "aot"),
+    ],
+)
+def test_the_tier_that_is_asked_for(
+    starts: Starts, ahead: Captures, tier: str | None, variable: str | None, taken: str
+) -> None:
+    """What the caller says, else TCCACHE_TIER; functions alone bring nothing for other calls."""
+    reason = "" if taken == "aot" else f"the tier was set to {tier or variable}"
+    report, filled = starts.run(
+        f"""
+report = start(Plain(), tier={tier!r})
+result = shown(report), os.path.isdir(os.path.join(report.live, "inductor", "fxgraph"))
+""",
+        store=ahead.store,
+        label="plain",
+        env={"TCCACHE_TIER": variable},
+    )
+    assert (report["tier"], report["tier_reason"]) == (taken, reason)
+    assert filled == (taken == "directories")
+    if reason:
+        assert f"tier {taken}: {reason}" in report["text"]
+
+
+def test_a_tier_that_does_not_exist(starts: Starts, ahead: Captures) -> None:
+    """The caller's own word raises, as it does in a build; an operator's variable, too."""
+    raised = starts.run(
+        """
+result = []
+for make in (lambda: start(Plain(), tier="fast"), lambda: start(Plain())):
+    try:
+        make()
+    except cachesvc.UsageError as error:
+        result.append(str(error))
+""",
+        store=ahead.store,
+        label="plain",
+        env={"TCCACHE_TIER": "no-"},
+    )
+    assert [text.partition(":")[0] for text in raised] == [
+        "the tier is 'fast'",
+        "the tier is 'no-'",
+    ]
+
+
+BUNDLE = Brought(newest="plain/m/e", tier="directories")
+
+
+@pytest.mark.parametrize(
+    ("brought", "functions", "tier", "reason"),
+    [
+        (Brought(), None, "auto", ""),
+        (BUNDLE, (("aot/m/f",), ["a note"]), "auto", ""),
+        (BUNDLE, ((), ["one", "two", "three"]), "auto", "one; two"),
+        (BUNDLE, ((), []), "auto", "no function could be put into the model"),
+        (BUNDLE, None, "no-aot", "the tier was set to no-aot"),
+        (
+            BUNDLE,
+            None,
+            "auto",
+            "the bundle holds no function compiled ahead of time: tccache build makes them",
+        ),
+    ],
+)
+def test_why_the_tier_is_no_better(
+    brought: Brought, functions: tuple[tuple[str, ...], list[str]] | None, tier: str, reason: str
+) -> None:
+    """A sentence for each case; none where functions are in use, or nothing was found at all."""
+    attempt = Attempt(None, options=Options(tier=allowed(tier)), brought=brought)
+    if functions is not None:
+        armed = Functions.__new__(Functions)
+        armed.units, armed.notes = functions
+        attempt.functions = armed
+    assert tier_reason(attempt) == reason
+
+
+def test_another_model_gets_no_functions(starts: Starts, ahead: Captures) -> None:
+    """It has the name and not the digest: the bundle's directories serve it, and no function."""
+    report = starts.run(
+        """
+model = Plain()
+model.mark = 1
+result = shown(start(model))
+""",
+        store=ahead.store,
+        label="plain",
+    )
+    assert (report["tier"], report["fallback"]) == ("directories", True)
+    assert report["tier_reason"].startswith("functions are of one model")
+
+
+@pytest.mark.parametrize(
+    ("env", "before", "named"),
+    [
+        ({"TORCHINDUCTOR_PERMUTE_FUSION": "1"}, "", "variable TORCHINDUCTOR_PERMUTE_FUSION"),
+        ({}, "torch._inductor.config.epilogue_fusion = False", "inductor epilogue_fusion"),
+    ],
+)
+def test_settings_that_differ_leave_functions_out(
+    starts: Starts, ahead: Captures, env: dict[str, str], before: str, named: str
+) -> None:
+    """With other settings the compiler would have made something else: the start goes on from the
+    directories, says what differs, and sets nothing aside; functions alone are a miss."""
+    report, raised = starts.run(
+        before
+        + """
+result = [shown(start(Plain()))]
+try:
+    start(Plain(), tier="aot", on_miss="error")
+except cachesvc.BundleNotFound as error:
+    result.append(str(error))
+""",
+        store=ahead.store,
+        label="plain",
+        env=env,
+    )
+    assert (report["tier"], report["set_aside"]) == ("directories", [])
+    assert f"is not used: the context differs, {named}" in report["tier_reason"]
+    assert named in raised
+
+
+def test_several_models_have_functions(starts: Starts, ahead: Captures) -> None:
+    """Each model calls its own; the calls are callables."""
+    report, same = starts.run(
+        CAPTURE
+        + PLAIN
+        + """
+models = pair()
+report = start(models, calls=calls_of(models.values(), 2))
+expected = models["decoder"].second(models["decoder"].first(ones(2, 4)))
+same = right(models["encoder"], models["encoder"].inner, 2)
+result = report.to_json(), same and torch.allclose(models["decoder"](ones(2, 4)), expected)
+""",
+        store=ahead.store,
+        label="pair",
+    )
+    assert (report["verdict"], report["tier"]) == ("warm", "aot")
+    assert (report["counts"]["aot_hits"], report["counts"]["graphs"]) == (2, 0)
+    assert same
+
+
+def test_however_the_model_is_compiled(starts: Starts, ahead: Captures) -> None:
+    """By `torch.compile` or in place, before the start: the functions stand before the compiled
+    call, which they leave as it was."""
+    found = starts.run(
+        CAPTURE
+        + """
+def forms():
+    wrapped, changed = Plain(), Plain()
+    changed.compile()
+    yield torch.compile(wrapped), wrapped
+    yield changed, changed
+result = []
+for model, inside in forms():
+    report = start(model, [ones(2, 4)])
+    result.append([report.to_json(), right(model, inside.inner, 2, 3)])
+""",
+        store=ahead.store,
+        label="plain",
+    )
+    for report, same in found:
+        assert (report["tier"], report["counts"]["aot_hits"]) == ("aot", 1)
+        assert report["counts"]["graphs"] == 0
+        assert same
+
+
+@pytest.mark.parametrize(("label", "kind"), [("equal", "Block"), ("unequal", "Numbered")])
+def test_blocks_of_a_model(starts: Starts, ahead: Captures, label: str, kind: str) -> None:
+    """Each block of a model that is compiled by regions calls a function that is right for it."""
+    report, same = starts.run(
+        CAPTURE
+        + f"""
+plain, model = Stack({kind}), Stack({kind})
+model.load_state_dict(plain.state_dict())
+cachesvc.compile_regions(model)
+report = start(model, [ones(2, 4)])
+result = report.to_json(), right(model, plain, 2)
+""",
+        store=ahead.store,
+        label=label,
+    )
+    assert (report["verdict"], report["tier"]) == ("warm", "aot")
+    assert (report["counts"]["aot_hits"], report["counts"]["graphs"]) == (3, 0)
+    assert same
