@@ -471,7 +471,10 @@ def _assigned(side: Side) -> None:
     if hasattr(side.model, "rows"):  # the list would keep the old one
         raise Inapplicable
     state = _other_weights(side)
-    tied = {id(p): nn.Parameter(state[n]) for n, p in side.model.state_dict(keep_vars=True).items()}
+    tied = {
+        id(p): nn.Parameter(state[n], p.requires_grad)
+        for n, p in side.model.state_dict(keep_vars=True).items()
+    }
     parameters = dict(side.model.named_parameters(remove_duplicate=False))
     given = {
         n: tied[id(p)] if n in parameters else state[n]

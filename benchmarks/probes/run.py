@@ -26,7 +26,7 @@ def main() -> None:
     bench = Bench(family, sorted(Path(folder, GROUP).iterdir()))
     outcomes: list[dict[str, Any]] = []
     for probe in probes(family):
-        if not wanted or any(each in probe.name for each in wanted):
+        if not wanted or probe.name in wanted:
             for outcome in bench.outcomes(probe):
                 outcomes.append(_told(outcome))
                 if wanted or outcome.is_wrong or outcome.is_missed:

@@ -99,7 +99,7 @@ class Outcome:
 
     @property
     def is_missed(self) -> bool:
-        return self.must and self.way != "served"
+        return self.must and self.way in ("refused", "passed on")
 
 
 class Bench:
