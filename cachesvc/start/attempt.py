@@ -82,6 +82,18 @@ class Attempt:
     functions: Functions | None = None
     rest: Brought | None = None
 
+    @property
+    def tier(self) -> str | None:
+        """The tier in use: where no function is any more, that of what came in their place."""
+        if self.rest is not None and self.functions is not None and not self.functions.units:
+            return self.rest.tier
+        return self.brought.tier
+
+    def set_aside(self) -> tuple[str, ...]:
+        """What of this start's bundle is set aside on this machine, each unit with the reason."""
+        failed = {} if self.functions is None else self.functions.aside
+        return (*self.brought.transfer.set_aside, *(f"{u}: {text}" for u, text in failed.items()))
+
     def prepare(self, store: StoreLike | None, trust: str | None) -> None:
         """Everything before the first call. Whatever goes wrong becomes a note.
 
@@ -214,7 +226,7 @@ class Attempt:
             self.rest = rest = self._bring(tiers)
             self.loaded += rest.units
             if self.functions is None or not self.functions.units:
-                self.brought = replace(rest, cold_s=rest.cold_s or self.brought.cold_s)
+                self.brought = _instead(rest, self.brought)
                 self._load_artifacts()
         except TccacheError as error:
             self.notes.append(str(error))
@@ -270,6 +282,17 @@ class Attempt:
             yield
         finally:
             self.stages.append((name, time.perf_counter() - started))
+
+
+def _instead(rest: Brought, functions: Brought) -> Brought:
+    """What was brought in the place of functions, none of which is in use."""
+    aside = (*functions.transfer.set_aside, *rest.transfer.set_aside)
+    return replace(
+        rest,
+        aside=(*functions.aside, *rest.aside),
+        cold_s=rest.cold_s or functions.cold_s,
+        transfer=replace(rest.transfer, set_aside=aside),
+    )
 
 
 def _records(repository: Repository, chosen: Selection) -> Iterator[OutputRecord]:

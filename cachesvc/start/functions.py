@@ -16,7 +16,8 @@ _PATIENCE_S = 10.0
 
 @dataclass
 class Functions:
-    """The functions of one start; `units` are the keys of those in use.
+    """The functions of one start; `units` are the keys of those in use, `aside` of those that have
+    failed, each with the reason.
 
     One that fails, at its load or at any later call, is set aside on this machine, so that the
     next start does without it.
@@ -28,6 +29,7 @@ class Functions:
     places: Places
     units: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    aside: dict[str, str] = field(default_factory=dict)
 
     def load(self, units: tuple[str, ...], missed: Callable[[], None]) -> None:
         """Arms the models with these units, which lie in the live directory.
@@ -59,11 +61,13 @@ class Functions:
 
     def _failed(self, unit: str, reason: str) -> None:
         self.notes.append(f"{unit} has failed and is not used any more: {reason}")
+        self.units = tuple(other for other in self.units if other != unit)
         self._set_aside(unit, reason)
 
     def _set_aside(self, unit: str, reason: str) -> None:
         from cachesvc.local.quarantine import set_aside
 
+        self.aside[unit] = reason
         try:
             set_aside(self.places, {unit: reason}, at=now(), patience_s=_PATIENCE_S)
         except TccacheError as error:  # a full disk must not keep anybody from serving

@@ -160,7 +160,7 @@ class _Proof:
             called=settled,
             bundle=brought.newest,
             store=attempt.repository.store.url if attempt.repository else None,
-            tier=brought.tier,
+            tier=attempt.tier,
             live=str(attempt.live.root) if attempt.live else None,
             late=attempt.late,
             compiled_before=self.before,
@@ -170,7 +170,7 @@ class _Proof:
             cold_s=brought.cold_s,
             calls=tuple(self.made),
             fallback=bool(attempt.chosen.differences) and brought.is_usable,
-            set_aside=tuple(dict.fromkeys((*brought.transfer.set_aside, *self.rescue.told()))),
+            set_aside=tuple(dict.fromkeys((*attempt.set_aside(), *self.rescue.told()))),
             notes=tuple(dict.fromkeys(notes)),  # a second look may say the same again
             model=attempt.goal.model if attempt.goal else Components(),
             suspects=frozenset(self.rescue.aside),

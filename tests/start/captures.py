@@ -67,8 +67,8 @@ class Captures:
 
 
 def captures(starts: Starts, folder: Path, script: str) -> Captures:
-    """Runs a script that publishes directories, calls `captured_now()`, and gives what `capture`
-    gave by label."""
+    """Runs a script that may publish directories and call `captured_now()`, and gives what
+    `capture` gave by label."""
     store, bare, captured = (folder / name for name in ("store", "bare", "captured"))
     keep = "\ndef captured_now():\n    shutil.copytree(given['store'], given['bare'])\n"
     found: dict[str, Any] = starts.run(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from cachesvc.core.tier import allowed
@@ -13,12 +17,13 @@ from cachesvc.start.options import Options
 
 from .captures import CAPTURE, Captures, captures
 from .conftest import Starts
+from .test_publishing import keys
 
 pytestmark = pytest.mark.xdist_group("start")
 
 PLAIN = """
 from ahead_targets import *
-pair = lambda: {"encoder": Plain(), "decoder": Other()}
+pair = lambda: {"encoder": Plain().eval(), "decoder": Other()}
 def calls_of(models, *sizes):
     return [lambda m=m, n=n: m(ones(n, 4)) for m in models for n in sizes]
 """
@@ -26,25 +31,37 @@ def calls_of(models, *sizes):
 
 @pytest.fixture(scope="session")
 def ahead(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Captures:
-    """Plain has directories for batches of two and three and a function for the first alone; the
-    others have functions alone."""
+    """Directories for batches of two and three, and a function for the first alone."""
     return captures(
         starts,
         tmp_path_factory.mktemp("ahead"),
         PLAIN
         + """
-model = torch.compile(Plain())
+model = torch.compile(Plain().eval())
 with torch.no_grad():
     model(ones(2, 4))
     torch._dynamo.reset()
     model(ones(3, 4))
 cachesvc.push(model, store=given["store"], label="plain")
 captured_now()
-plain, both, equal, unequal = Plain(), pair(), Stack(Block), Stack(Numbered)
+plain = Plain().eval()
+result = {"plain": capture(plain, calls_of([plain], 2), "plain")}
+""",
+    )
+
+
+@pytest.fixture(scope="session")
+def parts(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Captures:
+    """Functions of two models together, and of a model that is compiled by its blocks."""
+    return captures(
+        starts,
+        tmp_path_factory.mktemp("parts"),
+        PLAIN
+        + """
+both, equal, unequal = pair(), Stack(Block), Stack(Numbered)
 for stack in (equal, unequal):
     cachesvc.compile_regions(stack)
 result = {
-    "plain": capture(plain, calls_of([plain], 2), "plain"),
     "pair": capture(both, calls_of(both.values(), 2), "pair"),
     "equal": capture(equal, calls_of([equal], 2), "equal"),
     "unequal": capture(unequal, calls_of([unequal], 2), "unequal"),
@@ -58,7 +75,7 @@ def test_a_start_on_a_function(starts: Starts, ahead: Captures) -> None:
     script = (
         CAPTURE
         + """
-model = Plain()
+model = Plain().eval()
 report = start(model, [ones(2, 4)])
 result = shown(report), right(model, model.inner, 2)
 """
@@ -78,12 +95,13 @@ result = shown(report), right(model, model.inner, 2)
         )
 
 
-def test_what_was_captured(ahead: Captures) -> None:
+@pytest.mark.slow
+def test_what_was_captured(parts: Captures) -> None:
     """One function for each kind of call; equal blocks share theirs, and those that differ in what
     they use do not."""
-    counted = {label: len(units) for label, units in ahead.units.items()}
-    assert counted == {"plain": 1, "pair": 2, "equal": 1, "unequal": 3}
-    assert not any(ahead.reasons.values())
+    counted = {label: len(units) for label, units in parts.units.items()}
+    assert counted == {"pair": 2, "equal": 1, "unequal": 3}
+    assert not any(parts.reasons.values())
 
 
 def test_a_call_that_no_function_covers(starts: Starts, ahead: Captures) -> None:
@@ -92,10 +110,10 @@ def test_a_call_that_no_function_covers(starts: Starts, ahead: Captures) -> None
     report, settled, outcomes, same = starts.run(
         CAPTURE
         + """
-model = torch.compile(Plain())
+model = torch.compile(Plain().eval())
 plain = model._orig_mod.inner
 report = start(model, calls=[[ones(n, 4)] for n in (2, 3)])
-settled = start(torch.compile(Plain()))
+settled = start(torch.compile(Plain().eval()))
 with cachesvc.monitor(report, model=model) as watching:
     same = right(model, plain, 5, 2, 5, 3, 5)
 result = shown(report), settled.to_json(), watching.to_json()["outcomes"], same
@@ -117,6 +135,7 @@ result = shown(report), settled.to_json(), watching.to_json()["outcomes"], same
     assert same
 
 
+@pytest.mark.slow
 def test_the_rest_comes_when_the_compiler_does(starts: Starts, ahead: Captures) -> None:
     """A start on functions brings these alone, and nothing of the compiler is imported; before the
     first call that no function covers the directories are there."""
@@ -124,7 +143,7 @@ def test_the_rest_comes_when_the_compiler_does(starts: Starts, ahead: Captures) 
         CAPTURE
         + """
 compiler = ("torch._dynamo", "torch._inductor", "triton", "sympy")
-model = Plain()
+model = Plain().eval()
 report = start(model, [ones(2, 4)])
 imported = [name for name in compiler if name in sys.modules]
 graphs = Path(report.live, "inductor", "fxgraph")
@@ -156,7 +175,7 @@ def test_the_tier_that_is_asked_for(
     reason = "" if taken == "aot" else f"the tier was set to {tier or variable}"
     report, filled = starts.run(
         f"""
-report = start(Plain(), tier={tier!r})
+report = start(Plain().eval(), tier={tier!r})
 result = shown(report), os.path.isdir(os.path.join(report.live, "inductor", "fxgraph"))
 """,
         store=ahead.store,
@@ -174,7 +193,7 @@ def test_a_tier_that_does_not_exist(starts: Starts, ahead: Captures) -> None:
     raised = starts.run(
         """
 result = []
-for make in (lambda: start(Plain(), tier="fast"), lambda: start(Plain())):
+for make in (lambda: start(Plain().eval(), tier="fast"), lambda: start(Plain().eval())):
     try:
         make()
     except cachesvc.UsageError as error:
@@ -225,7 +244,7 @@ def test_another_model_gets_no_functions(starts: Starts, ahead: Captures) -> Non
     """It has the name and not the digest: the bundle's directories serve it, and no function."""
     report = starts.run(
         """
-model = Plain()
+model = Plain().eval()
 model.mark = 1
 result = shown(start(model))
 """,
@@ -251,9 +270,9 @@ def test_settings_that_differ_leave_functions_out(
     report, raised = starts.run(
         before
         + """
-result = [shown(start(Plain()))]
+result = [shown(start(Plain().eval()))]
 try:
-    start(Plain(), tier="aot", on_miss="error")
+    start(Plain().eval(), tier="aot", on_miss="error")
 except cachesvc.BundleNotFound as error:
     result.append(str(error))
 """,
@@ -266,7 +285,8 @@ except cachesvc.BundleNotFound as error:
     assert named in raised
 
 
-def test_several_models_have_functions(starts: Starts, ahead: Captures) -> None:
+@pytest.mark.slow
+def test_several_models_have_functions(starts: Starts, parts: Captures) -> None:
     """Each model calls its own; the calls are callables."""
     report, same = starts.run(
         CAPTURE
@@ -278,7 +298,7 @@ expected = models["decoder"].second(models["decoder"].first(ones(2, 4)))
 same = right(models["encoder"], models["encoder"].inner, 2)
 result = report.to_json(), same and torch.allclose(models["decoder"](ones(2, 4)), expected)
 """,
-        store=ahead.store,
+        store=parts.store,
         label="pair",
     )
     assert (report["verdict"], report["tier"]) == ("warm", "aot")
@@ -293,7 +313,7 @@ def test_however_the_model_is_compiled(starts: Starts, ahead: Captures) -> None:
         CAPTURE
         + """
 def forms():
-    wrapped, changed = Plain(), Plain()
+    wrapped, changed = Plain().eval(), Plain().eval()
     changed.compile()
     yield torch.compile(wrapped), wrapped
     yield changed, changed
@@ -312,7 +332,7 @@ for model, inside in forms():
 
 
 @pytest.mark.parametrize(("label", "kind"), [("equal", "Block"), ("unequal", "Numbered")])
-def test_blocks_of_a_model(starts: Starts, ahead: Captures, label: str, kind: str) -> None:
+def test_blocks_of_a_model(starts: Starts, parts: Captures, label: str, kind: str) -> None:
     """Each block of a model that is compiled by regions calls a function that is right for it."""
     report, same = starts.run(
         CAPTURE
@@ -323,9 +343,204 @@ cachesvc.compile_regions(model)
 report = start(model, [ones(2, 4)])
 result = report.to_json(), right(model, plain, 2)
 """,
-        store=ahead.store,
+        store=parts.store,
         label=label,
     )
     assert (report["verdict"], report["tier"]) == ("warm", "aot")
     assert (report["counts"]["aot_hits"], report["counts"]["graphs"]) == (3, 0)
     assert same
+
+
+DAMAGE = (
+    CAPTURE
+    + """
+def damage(file):
+    "Changes a byte in place: the file looks as it did."
+    before, data = file.stat(), bytearray(file.read_bytes())
+    if file.name == "function.json":
+        at = data.index(b'"format": ') + len(b'"format": ')
+        data[at] = ord("9")
+    else:
+        data[len(data) // 2] ^= 1
+    with open(file, "r+b") as opened:
+        opened.write(data)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+"""
+)
+
+SERVED = """
+model = Plain().eval()
+report = start(model, [ones(2, 4)])
+result = shown(report), right(model, model.inner, 2, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("code.bin", "is not what was written"), ("function.json", "format 9 is not")],
+)
+def test_a_function_that_was_published_damaged(
+    starts: Starts, ahead: Captures, tmp_path: Path, name: str, said: str
+) -> None:
+    """It is left out with the reason and set aside, and the start goes on from the directories; the
+    next one does not even load it."""
+    store, home = Path(shutil.copytree(ahead.bare, tmp_path / "store")), tmp_path / "home"
+    how: dict[str, Any] = {"store": store, "label": "plain"}
+    damaged = shutil.copytree(ahead.captured / "plain", tmp_path / "damaged")
+    starts.run(
+        DAMAGE
+        + f"""
+folder = Path(given["damaged"])
+(file,) = folder.rglob({name!r})
+damage(file)
+add(Plain().eval(), "plain", folder)
+""",
+        given={"damaged": damaged},
+        **how,
+    )
+    (unit,) = ahead.units["plain"]
+    for again in (False, True):
+        report, same = starts.run(DAMAGE + SERVED, home=home, **how)
+        assert (report["verdict"], report["tier"]) == ("warm", "directories")
+        assert (report["counts"]["aot_hits"], report["counts"]["aot_misses"]) == (0, 0)
+        (aside,) = report["set_aside"]
+        assert aside.startswith(f"{unit}: ")
+        assert said in aside
+        loaded = f"{unit} is not used: " in report["tier_reason"]
+        assert loaded is not again
+        assert report["tier_reason"]
+        assert same
+
+
+def test_a_function_that_was_damaged_on_this_disk(
+    starts: Starts, ahead: Captures, tmp_path: Path
+) -> None:
+    """It is found out at its load, whatever the file looks like, and set aside; the next start
+    brings it again, as it was published."""
+    how: dict[str, Any] = {"store": ahead.store, "label": "plain", "home": tmp_path / "home"}
+    starts.run("start(Plain().eval())", **how)
+    damaged, healed, known = (
+        starts.run(DAMAGE + before + SERVED, **how)
+        for before in (
+            "(file,) = Path(os.environ['TCCACHE_HOME']).rglob('code.bin')\ndamage(file)\n",
+            "",
+            "",
+        )
+    )
+    for report, same in (damaged, healed, known):
+        assert report["verdict"] == "warm"
+        assert same
+    assert [r["tier"] for r, _ in (damaged, healed, known)] == ["directories", "aot", "aot"]
+    assert "is not what was written" in damaged[0]["tier_reason"]
+    assert known[0]["transfer"]["in_place"] == 1
+
+
+def test_a_function_that_fails_at_its_call(starts: Starts, ahead: Captures, tmp_path: Path) -> None:
+    """The call is made by the compiled path, once and rightly; the function is not called again, set
+    aside and told, and the next start does without it."""
+    how: dict[str, Any] = {"store": ahead.store, "label": "plain", "home": tmp_path / "home"}
+    failing = """
+from cachesvc.runtime.aot.function import Function
+failed = []
+def fail(self, *args, **kwargs):
+    failed.append(1)
+    raise RuntimeError("no such kernel")
+Function.__call__ = fail
+"""
+    (unit,) = ahead.units["plain"]
+    first, same, failures = starts.run(
+        CAPTURE + failing + SERVED + "result += (len(failed),)", **how
+    )
+    assert (first["verdict"], first["tier"], failures) == ("warm", "directories", 1)
+    assert (first["counts"]["aot_hits"], first["counts"]["aot_misses"]) == (0, 1)
+    assert "has failed and is not used any more: RuntimeError: no such kernel" in first["text"]
+    assert [text.partition(":")[0] for text in first["set_aside"]] == [unit]
+    assert same
+    second, same = starts.run(CAPTURE + SERVED, **how)
+    assert (second["verdict"], second["tier"], same) == ("warm", "directories", True)
+    assert "no such kernel" in second["set_aside"][0]
+
+
+CHECKED = """
+model = Plain().eval()
+report = start(model, [ones(2, 4)], check=True)
+result = shown(report), right(model, model.inner, 2, 3)
+"""
+
+
+def test_outputs_are_compared_with_eager_ones(starts: Starts, ahead: Captures) -> None:
+    """The call to compare with goes past the function that it is to judge."""
+    report, same = starts.run(CAPTURE + CHECKED, store=ahead.store, label="plain")
+    assert report["calls"][0]["checked"] == "equal to an eager call"
+    assert (report["tier"], report["counts"]["aot_hits"]) == ("aot", 1)
+    assert report["counts"]["aot_misses"] == 0
+    assert same
+
+
+def test_a_function_with_a_wrong_output(starts: Starts, ahead: Captures, tmp_path: Path) -> None:
+    """The check finds it out: the output is made again without it, and it is set aside."""
+    lying = """
+from cachesvc.runtime.aot.function import Function
+honest = Function.__call__
+Function.__call__ = lambda self, *args, **kwargs: honest(self, *args, **kwargs) + 1
+"""
+    report, same = starts.run(
+        CAPTURE + lying + CHECKED, store=ahead.store, label="plain", home=tmp_path / "home"
+    )
+    (unit,) = ahead.units["plain"]
+    assert "without the caches; with them not equal" in report["calls"][0]["checked"]
+    assert unit in [text.partition(":")[0] for text in report["set_aside"]]
+    assert report["tier"] != "aot"
+    assert same
+
+
+def test_a_start_on_functions_publishes_nothing(
+    starts: Starts, ahead: Captures, tmp_path: Path
+) -> None:
+    """What they did is in the store already; what was compiled beside them is added, and they stay
+    as they are there."""
+    store = ahead.copy(tmp_path)
+    before = keys(store, "plain")
+    published, added = starts.run(
+        """
+published = start(Plain().eval(), [ones(2, 4)], publish=True, on_miss="error").publishing is None
+report = start(Plain().eval(), calls=[[ones(n, 4)] for n in (2, 5)], publish=True)
+assert report.publishing.wait(60)
+result = published, shown(report)
+""",
+        store=store,
+        label="plain",
+    )
+    assert published
+    assert (added["verdict"], added["tier"]) == ("partial", "aot")
+    assert added["published"].startswith("segment ")
+    after = keys(store, "plain")
+    assert after > before
+    assert not any(key.startswith("aot/") for key in after - before)
+
+
+def test_functions_of_a_live_directory_are_not_pushed(
+    starts: Starts, ahead: Captures, tmp_path: Path
+) -> None:
+    """Nobody has verified them here: a push takes what the compiler made, and no function."""
+    home = tmp_path / "home"
+    starts.run("start(Plain().eval(), [ones(2, 4)])", store=ahead.store, label="plain", home=home)
+    assert list((home / "live").rglob("function.json"))
+    starts.run("cachesvc.push('plain', store=given['store'])", store=tmp_path / "other", home=home)
+    assert keys(tmp_path / "other", "plain")
+    assert not keys(tmp_path / "other", "plain", "aot/")
+
+
+def test_a_pull_brings_functions(starts: Starts, ahead: Captures, tmp_path: Path) -> None:
+    """By the name alone, as an init container does it: the start afterwards finds all in place."""
+    report = starts.run(
+        """
+pulled = cachesvc.pull("plain", store=given["store"])
+result = shown(start(Plain().eval(), [ones(2, 4)]))
+""",
+        store=ahead.store,
+        label="plain",
+        home=tmp_path / "home",
+    )
+    assert (report["verdict"], report["tier"]) == ("warm", "aot")
+    assert (report["transfer"]["packs"], report["transfer"]["in_place"]) == (0, 1)
