@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from typing import Any
 
 import torch
@@ -95,6 +96,11 @@ class Odd(nn.Module):
         for _ in range(self.steps):
             y = parts.REGISTRY["plain"](y, limit=50.0)
         y = y + self.deep["a"]["b"]["c"]["d"]["e"]["f"]["g"][0] + math.sqrt(2.0) + len(parts.SIZES)
+        from benchmarks.probes.odd_parts import LATE
+
+        y = y * LATE if os.environ.get("PROBED_ODD_MODEL", "1") == "1" else y - LATE
+        if hasattr(self.held, "extra") or "extra" in self.nested:
+            y = y * 3
         if mask is not None:
             y = y * mask
         if extra:

@@ -19,6 +19,7 @@ SIZES = deque([1.0, 2.0])
 ORDER = OrderedDict(first=0.5, second=2.0)
 FLAGS = {"doubled"}
 LOCAL = 3.0
+LATE = 0.875
 
 
 class Mode(enum.Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -137,6 +138,10 @@ def _order(stack: ExitStack, side: Side) -> None:
     table["second"] = 8.0
 
 
+def _variable(stack: ExitStack, side: Side) -> None:
+    stack.enter_context(patch.dict(os.environ, {"PROBED_ODD_MODEL": "0"}))
+
+
 def _set_global(stack: ExitStack, side: Side) -> None:
     odd_parts.FLAGS.discard("doubled")
     stack.callback(odd_parts.FLAGS.add, "doubled")
@@ -160,6 +165,8 @@ LOCAL: dict[str, Callable[[Side], None]] = {
     "a field of a dataclass": _attribute("settings", "scale", value=5.0),
     "a dictionary in a dataclass": _attribute("settings", "extras", "shift", value=5.0),
     "an enum in a dataclass": _attribute("settings", "mode", value=Mode.HIGH),
+    "an attribute that was not there": _attribute("held", "extra", value=1),
+    "a key that was not there": _attribute("nested", "extra", value=1),
     "a slot": _attribute("slotted", "factor", value=5.0),
     "a private slot": _private,
     "class of an object": _class_of_held,
@@ -187,6 +194,8 @@ LOCAL: dict[str, Callable[[Side], None]] = {
 EVERYWHERE: dict[str, Callable[[ExitStack, Side], None]] = {
     "a global": _patch(odd, "SCALE", 3.0),
     "a global of another module": _patch(odd_parts, "BIAS", 3.0),
+    "a global that is imported in a function": _patch(odd_parts, "LATE", 4.0),
+    "a variable of the environment": _variable,
     "a global that was imported": _patch(odd, "LOCAL", 9.0),
     "a global that was imported, at its home": _patch(odd_parts, "LOCAL", 9.0),
     "a nested global": _item(odd_parts.TABLE["inner"]["right"], 0, 9.0),

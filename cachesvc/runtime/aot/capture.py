@@ -270,7 +270,14 @@ def _distilled(
         returned=returned,
         backward=_backward(entry, inputs, mutated),
         amp=any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
-        ledger=ledger_of(compiled.guards, environment.import_sources, own, (*bound, *args), kwargs),
+        ledger=ledger_of(
+            compiled.guards,
+            environment.import_sources,
+            own,
+            (*bound, *args),
+            kwargs,
+            traced=compiled.traced,
+        ),
         traced=compiled.traced,
     )
 

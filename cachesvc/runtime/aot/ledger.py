@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,11 +28,14 @@ from cachesvc.runtime.code import class_name, module_name
 from cachesvc.runtime.functions import closure, home
 
 _CONSTANTS = (bool, int, float, str, type(None))
+_KEYS = (bool, int, str, bytes)
 _HELPERS = "___"  # names that only Dynamo's own checks have
 _LENGTHS = "SEQUENCE_LENGTH"
 _VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "ID_MATCH", "BOOL_MATCH", "NONE_MATCH"})
 _PLACES = frozenset({"ID_MATCH", "CLOSURE_MATCH", "CLASS_MATCH", "BUILTIN_MATCH", "FUNCTION_MATCH"})
 _MAX_KEYS = 64
+_ENVIRON = re.compile(r"(.*?\.environ)\b")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{2,}")
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")  # torch's own form of a local variable
 _TENSOR = "TENSOR_MATCH"
 _OWN_TENSORS = ("._parameters[", "._buffers[")
@@ -84,6 +89,8 @@ def told(value: Any) -> Json:
     it does not hold."""
     if type(value) in _CONSTANTS:
         return value  # type: ignore[no-any-return]
+    if type(value) is bytes:
+        return f"bytes {value.hex()}"
     if type(value) is list and len(value) <= _MAX_KEYS:
         return [told(item) for item in value]
     if isinstance(value, type):
@@ -127,13 +134,16 @@ def noting(keep: Callable[[Sequence[Any]], Sequence[bool]], found: list[Any]) ->
 
 
 def ledger_of(
-    entries: Iterable[Any],
+    entries: Sequence[Any],
     aliases: Mapping[str, str],
     own: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    *,
+    traced: Iterable[CodeType] = (),
 ) -> Ledger:
-    """The constants among guards, as torch gives them to a filter of guards, for a call of `own`.
+    """The constants among guards, as torch gives them to a filter of guards, for a call of `own`,
+    in which Dynamo went through the code in `traced`.
 
     What cannot be looked up from the call again is left out. Raises OwnArgument.
     """
@@ -149,6 +159,7 @@ def ledger_of(
         }
         if _is_tensor(entry) and _is_usable(str(entry.name), aliases):
             tensors[str(entry.name)] = None
+    facts |= {e: v for e, v in _environment(entries, traced) if _gives(e, scope, v)}
     body = ", ".join(facts)
     code = compile(f"({body},)" if facts else "()", "<ledger>", "eval")
     return Ledger(code, tuple(facts.values()), aliases, tuple(facts), tuple(tensors))
@@ -175,9 +186,10 @@ def _facts(entry: Any) -> Iterator[tuple[str, Any]]:
     name, value, kind = str(entry.name), entry.value, entry.guard_type
     if not entry.has_value or not name or _HELPERS in name:
         return
+    yield from _membership(entry, name, value)
     if kind == _LENGTHS:
         yield f"len({name})", len(value)
-    elif (kind in _VALUES and type(value) in _CONSTANTS) or (
+    elif (kind in _VALUES and type(value) in (*_CONSTANTS, bytes)) or (
         kind in _PLACES and isinstance(value, FunctionType | BuiltinFunctionType | type)
     ):
         yield name, told(value)
@@ -189,10 +201,47 @@ def _facts(entry: Any) -> Iterator[tuple[str, Any]]:
         yield f"type({name})", told(type(value))
 
 
-def _other_source(entry: Any) -> str:
-    """Where the same object was found again; empty where this torch keeps it elsewhere."""
+def _membership(entry: Any, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object has, or a container holds; the modules that are imported differ by process."""
+    asked = _asked(entry)
+    if "attr" in asked and entry.guard_type == "HASATTR" and not isinstance(value, torch.nn.Module):
+        yield f"hasattr({name}, {asked['attr']!r})", hasattr(value, asked["attr"])
+    if type(asked.get("key")) in _KEYS and not name.endswith(".modules"):
+        yield f"{asked['key']!r} in {name}", asked["key"] in value
+
+
+def _asked(entry: Any) -> Mapping[str, Any]:
+    """What a guard asks besides; empty where this torch keeps it elsewhere."""
     made = getattr(getattr(entry, "orig_guard", None), "create_fn", None)
-    source = getattr(made, "keywords", {}).get("source_b")
+    found: Mapping[str, Any] = getattr(made, "keywords", None) or {}
+    return found
+
+
+def _environment(entries: Sequence[Any], traced: Iterable[CodeType]) -> Iterator[tuple[str, Any]]:
+    """The variables of the environment that code may have read, if any has: torch makes no guard
+    for one that is not there."""
+    found = (_ENVIRON.match(str(entry.name)) for entry in entries)
+    places = {match[1] for match in found if match}
+    codes = list(traced)
+    environment: Any = os.environ
+    names = {name for code in codes for name in _texts(code) if _VARIABLE.fullmatch(name)}
+    for place, name in itertools.product(sorted(places), sorted(names)):
+        key = environment.encodekey(name)
+        value = environment._data.get(key)
+        yield f"{place}._data.get({key!r})", told(value)
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _texts(constant)
+
+
+def _other_source(entry: Any) -> str:
+    """Where the same object was found again."""
+    source = _asked(entry).get("source_b")
     name = getattr(source, "name", "")
     return _LOCAL.sub(r"\1", str(name() if callable(name) else name))
 

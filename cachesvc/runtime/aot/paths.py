@@ -11,7 +11,7 @@ import builtins
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from gc import get_referents
-from types import CellType, FunctionType, MappingProxyType, ModuleType
+from types import BuiltinMethodType, CellType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -93,9 +93,14 @@ class Paths:
                 return self._known(f"{text}[{key_text}]", holder, key, given, is_item=True)
             case ast.Call(func=inner, args=arguments):
                 return self._called(inner, arguments)
-            case ast.Compare(left=left, comparators=[right]):
+            case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
                 one, other = self._value(left), self._value(right)
                 return f"{one[0]} is {other[0]}", one[1] is other[1], False
+            case ast.Compare(left=ast.Constant(value=key), comparators=[right]):
+                text, holder, given = self._value(right)
+                if not given:
+                    self._watch_whole(holder)
+                return f"{key!r} in {text}", key in holder, given
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
                 return f"-{value}", -value, False
         raise TypeError(ast.dump(node))
@@ -121,13 +126,18 @@ class Paths:
         texts, values, given = zip(*map(self._value, arguments), strict=True)
         text = f"{function_text}({', '.join(texts)})"
         if text not in self._found:
+            result = function(*values)
+            if isinstance(result, _PLAIN) and not any(given):
+                self._watch.add_loose(lambda: _is_like(_result(function, values), result))
             for value, is_given in zip(values, given, strict=True):
                 if not is_given:
                     self._watch_whole(value)
-            self._found[text] = function(*values), any(given)
+            self._found[text] = result, any(given)
         return text, *self._found[text]
 
     def _watch_attribute(self, holder: Any, name: str, value: Any, given: bool) -> None:
+        if isinstance(value, BuiltinMethodType) and not isinstance(holder, ModuleType):
+            return  # a method of a class that Python itself has
         if isinstance(holder, ModuleType):
             self._watch.entries(vars(holder), (name,))
         elif isinstance(holder, type):
@@ -227,6 +237,13 @@ def _held(space: Mapping[Any, Any]) -> dict[Any, Any]:
     """The dictionary behind a view of one, such as a class has."""
     found = space if isinstance(space, dict) else next(iter(get_referents(space)), None)
     return found if isinstance(found, dict) else dict(space)
+
+
+def _result(function: Callable[..., Any], values: Sequence[Any]) -> Any:
+    try:
+        return function(*values)
+    except Exception:  # a value may be of another kind now
+        return ABSENT
 
 
 def _item(holder: Any, key: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from functools import wraps
@@ -186,6 +187,52 @@ def test_tensors_that_are_one_must_stay_one() -> None:
     assert ledger.first_difference(Model.forward, (model, 1), {}) == ""
     model.sequence[0] = nn.Parameter(torch.ones(2, 2))  # type: ignore[call-overload]
     assert ledger.first_difference(Model.forward, (model, 1), {})
+
+
+def reading() -> str:
+    return os.environ.get("TCCACHE_TEST_READ", "")
+
+
+@pytest.mark.parametrize("before", [None, "1"])
+def test_a_variable_of_the_environment_is_a_constant(
+    way: str, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    """Also one that was not there, of which torch makes no guard."""
+    if before is not None:
+        monkeypatch.setenv("TCCACHE_TEST_READ", before)
+    model, code = Model(), reading.__code__
+    guards = [guard("TYPE_MATCH", "G['os'].environ._data", {})]
+    ledger = ledger_of(guards, {}, Model.forward, (model, 1), {}, traced=[code])
+    paths = paths_of(ledger, model)
+    assert paths.are_whole()
+    monkeypatch.setenv("TCCACHE_TEST_OTHER", "1")
+    assert ledger.first_difference(Model.forward, (model, 1), {}) == ""
+    monkeypatch.setenv("TCCACHE_TEST_READ", "2")
+    assert not paths.are_whole()
+    assert ledger.first_difference(Model.forward, (model, 1), {})
+
+
+def test_what_was_not_there_must_not_come(way: str) -> None:
+    """An attribute, and a key of a dictionary, that code has looked for in vain."""
+    model = Model()
+    attribute = guard("HASATTR", "self.opaque", model.opaque)
+    attribute.orig_guard = SimpleNamespace(create_fn=SimpleNamespace(keywords={"attr": "more"}))
+    key = guard("DICT_NOT_CONTAINS", "G['TABLE']", TABLE)
+    key.orig_guard = SimpleNamespace(create_fn=SimpleNamespace(keywords={"key": "b"}))
+    ledger = ledger_of([attribute, key], {}, Model.forward, (model, 1), {})
+    paths = paths_of(ledger, model)
+    assert paths.are_whole()
+    model.opaque.more = 1  # type: ignore[attr-defined]
+    assert not paths.are_whole()
+    assert ledger.first_difference(Model.forward, (model, 1), {})
+    del model.opaque.more  # type: ignore[attr-defined]
+    paths = paths_of(ledger, model)
+    TABLE["b"] = 1
+    try:
+        assert not paths.are_whole()
+        assert ledger.first_difference(Model.forward, (model, 1), {})
+    finally:
+        del TABLE["b"]
 
 
 def test_no_ledger_is_made_for_a_call_with_the_model_s_own_tensor() -> None:
