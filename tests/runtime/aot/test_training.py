@@ -455,17 +455,24 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="session")
+def run(fresh: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
+    """Runs a script in a process that finds what was compiled before, which saves minutes."""
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
+    return lambda script, folder: fresh.run(
+        script, given={"folder": folder}, env=env, prelude=TRAINED
+    )
+
+
 @pytest.mark.slow
+@pytest.mark.xdist_group("training")
 @pytest.mark.parametrize("case", CASES)
-def test_training_is_what_torch_compiles(fresh: Any, tmp_path: Any, case: str) -> None:
+def test_training_is_what_torch_compiles(run: Any, tmp_path: Any, case: str) -> None:
     """Bit by bit, with the same random numbers: outputs, gradients, weights, buffers, and the
     layout of each."""
     kind, given, step = CASES[case]
-    found = fresh.run(
-        f"result = compared(Path(given['folder']), {kind}, {given}, {step})",
-        given={"folder": tmp_path},
-        prelude=TRAINED,
-    )
+    script = f"result = compared(Path(given['folder']), {kind}, {given}, {step})"
+    found = run(script, tmp_path)
     assert found["reasons"] == []
     assert found["misses"] == 0
     assert found["hits"] == 3 * (2 if case == "hooks" else 1)
@@ -475,7 +482,20 @@ def test_training_is_what_torch_compiles(fresh: Any, tmp_path: Any, case: str) -
 
 
 @pytest.mark.slow
-def test_what_is_not_captured(fresh: Any, tmp_path: Any) -> None:
+@pytest.mark.xdist_group("training")
+@pytest.mark.parametrize(("step", "hits"), [("evaluated_step", 3), ("freezing_step", 1)])
+def test_training_goes_on_after_other_calls(run: Any, tmp_path: Any, step: str, hits: int) -> None:
+    """What the function was not compiled for goes the compiled way: a call in evaluation mode,
+    after which the next step is a hit again, and all steps once a layer has no gradient."""
+    script = f"result = compared(Path(given['folder']), Normed, (0.3,), {step}, plain_step)"
+    found = run(script, tmp_path)
+    assert (found["hits"], found["misses"]) == (hits, 3 if hits == 3 else 2)
+    assert found["compiled"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("training")
+def test_what_is_not_captured(run: Any, tmp_path: Any) -> None:
     """Writing to an input that has a gradient is told of, and nothing is kept."""
     script = """
 def step(model):
@@ -484,6 +504,6 @@ def step(model):
 recorder = capture(build(Written), step, Path(given["folder"]))
 result = recorder.reasons, recorder.units
 """
-    reasons, units = fresh.run(script, given={"folder": tmp_path}, prelude=TRAINED)
+    reasons, units = run(script, tmp_path)
     assert units == []
     assert "inputs written to afterwards" in reasons[0]

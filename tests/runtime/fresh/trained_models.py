@@ -157,6 +157,24 @@ def hooked_step(model: Any) -> Any:
     return outputs
 
 
+def evaluated_step(model: Any) -> Any:
+    """A step, and a call in evaluation mode without gradients."""
+    outputs = plain_step(model)
+    inner = getattr(model, "_orig_mod", model)
+    inner.eval()
+    with torch.no_grad():
+        evaluated = model(batch())
+    inner.train()
+    return outputs, evaluated
+
+
+def freezing_step(model: Any) -> Any:
+    """After it, the first layer has no gradient any more."""
+    outputs = plain_step(model)
+    getattr(model, "_orig_mod", model).first.requires_grad_(False)
+    return outputs
+
+
 def views_step(model: Any) -> Any:
     out = model(batch())
     loss = out["turned"].pow(2).sum() + 2 * out["parameter"].sum() + out["view"].pow(2).sum()
@@ -237,10 +255,15 @@ def _layout(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def compared(
-    folder: Path, kind: type[nn.Module], given: tuple[Any, ...], step: Step
+    folder: Path,
+    kind: type[nn.Module],
+    given: tuple[Any, ...],
+    step: Step,
+    captured: Step | None = None,
 ) -> dict[str, Any]:
-    """Steps of an armed model beside those of a compiled one, and of one as it was written."""
-    recorder = capture(build(kind, *given), step, folder)
+    """Steps of an armed model beside those of a compiled one, and of one as it was written; what it
+    is armed with was captured in another step, where there is one."""
+    recorder = capture(build(kind, *given), captured or step, folder)
     if recorder.reasons:
         return {"reasons": recorder.reasons}
     before = tally.hits, tally.misses
