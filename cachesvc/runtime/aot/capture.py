@@ -1,8 +1,8 @@
 """Capturing a call: torch compiles it ahead of time, and what a later process needs is kept.
 
 torch's own format needs its compiler again to be loaded, which takes longer than the model. What a
-graph without gradients needs at a call is little: the code that Dynamo made around the graph, the
-code that Inductor made for it, its kernels. That is kept here; whatever else a graph has makes the
+call needs is little: the code that Dynamo made around the graph, the code that Inductor made for
+it and for its backward pass, their kernels. That is kept here; whatever else a graph has makes the
 capture fail, with the reason.
 
 torch's `aot_compile` and what it gives are read as torch 2.11 to 2.13 have them.

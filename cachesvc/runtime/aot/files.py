@@ -1,9 +1,12 @@
 """A captured function as files, and back.
 
 function.json    what is told in words: the key of the call, names, metadata, libraries
-code.bin         Dynamo's code, Inductor's, the ledger's, marshalled: equal Python, equal torch
+code.bin         Dynamo's code, Inductor's, the ledger's, and that of a backward pass, marshalled:
+                 equal Python, equal torch
 constants.pt     tensors that the graph holds, if there are any
 NAME.so, .cubin  native kernels
+
+A name that begins with `backward_` is of the backward pass.
 """
 
 from __future__ import annotations
