@@ -192,7 +192,9 @@ def _eager_fallback() -> AbstractContextManager[Any]:
     """Calls that are passed on are not compiled, which would take a minute each."""
     from unittest.mock import patch
 
-    eager = property(lambda dispatcher: dispatcher.boundary.plain_call)
+    def eager(dispatcher: Dispatcher, _: bool) -> Any:
+        return dispatcher.boundary.plain_call
+
     return patch.object(Dispatcher, "_fallback", eager)
 
 

@@ -33,7 +33,7 @@ def builds(fresh: Any) -> Builds:
 def linear(builds: Builds, tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Path]:
     """A published build of one product with two calls."""
     store = tmp_path_factory.mktemp("linear") / "store"
-    return builds.build("build_targets:linear", store=store, tags=["v1"]), store
+    return builds.build("build_targets:linear", store=store, tags=["v1"], tier="no-aot"), store
 
 
 def manifest_of(store: Path) -> Manifest:
@@ -98,7 +98,7 @@ def test_building_again_adds_nothing(builds: Builds, linear: tuple[Built, Path])
     """The second build of the same is verified too, and finds all of it in the store."""
     built, store = linear
     before = sorted(store.rglob("*"))
-    again = builds.build("build_targets:linear", store=store)
+    again = builds.build("build_targets:linear", store=store, tier="no-aot")
     assert (again.verdict, again.segment, again.added) == (Verdict.WARM, None, 0)
     assert again.units == built.units
     assert sorted(store.rglob("*")) == before
@@ -107,8 +107,8 @@ def test_building_again_adds_nothing(builds: Builds, linear: tuple[Built, Path])
 def test_a_dry_run_with_another_name(
     builds: Builds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All is done but the publication; label and salt are in the address; settings of this library
-    that the caller has reach none of the processes."""
+    """All is done but the publication, functions too; label and salt are in the address; settings
+    of this library that the caller has reach none of the processes."""
     monkeypatch.setenv("TCCACHE_SALT", "of the environment")
     monkeypatch.setenv("TCCACHE_DEADLINE", "0")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
@@ -124,7 +124,10 @@ def test_a_dry_run_with_another_name(
         "run eagerly",
         "compile",
         "verify in a fresh process",
+        "compile ahead of time",
+        "verify the functions in a fresh process",
     ]
+    assert (found.functions, found.aot_reasons) == (2, ())
 
 
 def refused(builds: Builds, function: str, store: Path, **options: Any) -> TccacheError:
@@ -184,13 +187,13 @@ def test_a_target_that_needs_its_working_directory(
 
 def test_a_model_with_a_graph_break(builds: Builds, tmp_path: Path) -> None:
     """Both parts come from the cache, so the start is warm."""
-    built = builds.build("build_targets:graph_break", store=tmp_path / "store")
+    built = builds.build("build_targets:graph_break", store=tmp_path / "store", tier="no-aot")
     assert built.verdict is Verdict.WARM
 
 
 def test_two_models_in_one_process(builds: Builds, tmp_path: Path) -> None:
     """They make one bundle; a start that has both is warm."""
-    built = builds.build("build_targets:two_models", store=tmp_path / "store")
+    built = builds.build("build_targets:two_models", store=tmp_path / "store", tier="no-aot")
     assert built.verdict is Verdict.WARM
     assert [call.signature.rpartition(".")[2] for call in built.calls] == ["encode", "both"]
     report, apart = builds.serve(

@@ -436,8 +436,8 @@ def test_a_function_that_was_damaged_on_this_disk(
 
 
 def test_a_function_that_fails_at_its_call(starts: Starts, ahead: Captures, tmp_path: Path) -> None:
-    """The call is made by the compiled path, once and rightly; the function is not called again, set
-    aside and told, and the next start does without it."""
+    """The call is made by the compiled path, once and rightly; the function is not called again, is
+    set aside and told, and the next start does without it."""
     how: dict[str, Any] = {"store": ahead.store, "label": "plain", "home": tmp_path / "home"}
     failing = """
 from cachesvc.runtime.aot.function import Function
@@ -544,3 +544,35 @@ result = shown(start(Plain().eval(), [ones(2, 4)]))
     )
     assert (report["verdict"], report["tier"]) == ("warm", "aot")
     assert (report["transfer"]["packs"], report["transfer"]["in_place"]) == (0, 1)
+
+
+@pytest.mark.parametrize("options", ["", ", fullgraph=True, dynamic=False"])
+def test_a_model_that_is_compiled_after_its_start(
+    starts: Starts, ahead: Captures, options: str
+) -> None:
+    """Calls of what `torch.compile` makes of it then go to the functions, too; the others to the
+    graph that it would have without them, and what is compiled around a call stays compiled."""
+    report, later, same = starts.run(
+        CAPTURE
+        + f"""
+model = Plain().eval()
+report = start(model, [ones(2, 4)])
+from cachesvc.runtime.counters import Meter
+meter = Meter(None)
+before = meter.read()
+compiled = torch.compile(model{options})
+same = right(compiled, model.inner, 2, 3, 2, 3)
+step = torch.compile(lambda x: compiled(x) + 1)
+with torch.no_grad():
+    same = same and torch.allclose(step(ones(2, 4)), model.inner(ones(2, 4)) + 1)
+counts = meter.read().minus(before)
+result = report.to_json(), [getattr(counts, n) for n in (
+    "aot_hits", "aot_misses", "graphs", "graph_hits", "autograd_hits"
+)], same
+""",
+        store=ahead.store,
+        label="plain",
+    )
+    assert report["tier"] == "aot"
+    assert later == [2, 2, 2, 1, 1]
+    assert same

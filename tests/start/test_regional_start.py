@@ -21,9 +21,9 @@ def builds(fresh: Any) -> Builds:
 
 @pytest.fixture(scope="session")
 def store(builds: Builds, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a build of four equal blocks."""
+    """A store with a build of four equal blocks, without functions."""
     store = tmp_path_factory.mktemp("regions") / "store"
-    built = builds.build("region_targets:regions", store=store)
+    built = builds.build("region_targets:regions", store=store, tier="no-aot")
     assert built.verdict is Verdict.WARM
     return store
 

@@ -40,7 +40,7 @@ def test_the_report_as_json(plain: Published) -> None:
     assert set(report) == {
         *("verdict", "name", "bundle", "store", "tier", "live", "late", "counts", "transfer"),
         *("stages", "first_call_s", "cold_s", "coverage", "calls", "incidents", "fallback"),
-        *("set_aside", "prefetched", "published", "notes"),
+        *("set_aside", "prefetched", "published", "notes", "tier_reason"),
     }
     assert set(report["counts"]) == {
         *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "generated", "graph_breaks"),

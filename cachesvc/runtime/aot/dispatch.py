@@ -26,6 +26,12 @@ from cachesvc.runtime.aot.seal import Seal
 from cachesvc.runtime.aot.settled import MOST_CHANGES, Settled
 from cachesvc.runtime.aot.state import is_transformed, state_facts
 from cachesvc.runtime.aot.tally import tally
+from cachesvc.runtime.aot.untraced import (
+    go_on_compiling,
+    need_not_compile,
+    passed_over,
+    stop_compiling,
+)
 from cachesvc.runtime.model import Reading, read_model
 
 Besides = Mapping[tuple[str, ...], Reading]
@@ -135,6 +141,7 @@ class Dispatcher:
     functions: dict[Key, Function] = field(default_factory=dict)
     _settled: dict[Function, Settled] = field(default_factory=dict)
     _settling: threading.RLock = field(default_factory=threading.RLock)
+    _announced: bool = False
 
     @property
     def replaced(self) -> Callable[..., Any] | None:
@@ -144,11 +151,19 @@ class Dispatcher:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_paused():
             return self.boundary.module._call_impl(*args, **kwargs)
-        answer = self._answer(args, kwargs)
+        compiling = stop_compiling()
+        try:
+            answer = self._answer(args, kwargs)
+        finally:
+            go_on_compiling(compiling)
         if isinstance(answer, Miss):
             tally.miss(answer.reason)
-            return self._fallback(*args, **kwargs)
+            return self._fallback(compiling is not None)(*args, **kwargs)
+        if compiling is not None:
+            need_not_compile()
         return answer
+
+    passed_over(__call__)
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copy of a model starts without."""
@@ -250,13 +265,26 @@ class Dispatcher:
         self.functions = {k: f for k, f in self.functions.items() if f is not function}
         self.failed(function, error)
 
+    def _fallback(self, is_compiled: bool) -> Callable[..., Any]:
+        """The call that this stands in place of; one that nobody compiles, around it or itself, is
+        compiled now."""
+        if self.boundary.replaced is None and is_compiled:
+            self._announce()
+            return self.boundary.plain_call
+        return self._compiled
+
     @functools.cached_property
-    def _fallback(self) -> Callable[..., Any]:
-        """The call that this stands in place of; one that was not compiled yet is now."""
-        self.missed()
+    def _compiled(self) -> Callable[..., Any]:
+        self._announce()
         if self.boundary.replaced is not None:
             return self.boundary.replaced
         return torch.compile(self.boundary.plain_call)
+
+    def _announce(self) -> None:
+        """Says once that something may have to be compiled."""
+        if not self._announced:
+            self._announced = True
+            self.missed()
 
 
 def _nothing() -> None:

@@ -93,7 +93,7 @@ class Armed:
         failed = lambda function, error: self.failures.append(str(error))  # noqa: E731
         self.dispatcher = Dispatcher(place, watched, failed, lambda: None)
         self.dispatcher.add([self.function])
-        self.dispatcher.__dict__["_fallback"] = lambda *args, **kwargs: "old"
+        self.dispatcher.__dict__["_compiled"] = lambda *args, **kwargs: "old"
         place.put(self.dispatcher)
 
 
