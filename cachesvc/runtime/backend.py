@@ -70,7 +70,9 @@ def _compiled(model: Any) -> Any:
 def _call(model: Any) -> Any:
     """The compiled call of a module; what a dispatcher of compiled functions has replaced."""
     call = _field(model, "_compiled_call_impl")
-    return call.replaced if hasattr(type(call), "replaced") else call
+    while hasattr(type(call), "replaced"):
+        call = call.replaced
+    return call
 
 
 def _field(value: Any, name: str) -> Any:

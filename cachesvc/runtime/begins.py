@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 
 _COMPILER = "torch._inductor.compile_fx"
@@ -14,8 +15,15 @@ def is_compiler_loaded() -> bool:
 
 
 def before_compiler(work: Callable[[], None]) -> None:
-    """Has work done once the compiler is imported, so before its first compile; work must not
-    raise. Where this torch compiles elsewhere, it is never done."""
+    """Has a method called once the compiler is imported, so before its first compile; it must not
+    raise. What it is bound to is not kept alive by this. Where this torch compiles elsewhere, it is
+    never called."""
     import wrapt
 
-    wrapt.register_post_import_hook(lambda module: work(), _COMPILER)
+    reference = weakref.WeakMethod(work)
+
+    def begin(module: object) -> None:
+        if (found := reference()) is not None:
+            found()
+
+    wrapt.register_post_import_hook(begin, _COMPILER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,6 +82,7 @@ class Attempt:
     ahead: Joined | None = None
     functions: Functions | None = None
     rest: Brought | None = None
+    _bringing: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def tier(self) -> str | None:
@@ -188,10 +190,15 @@ class Attempt:
         if brought.tier == AOT:
             with self.stage("load"):
                 self._arm()
-        self._load_artifacts()
+        self._load_artifacts(brought)
 
     def _prepare_compiler(self) -> None:
         if self.live is not None and (self.brought.has_inductor or self._is_filled()):
+            self._spare()
+
+    def _spare(self) -> None:
+        """Spares the compiler what it would do again although all that it needs is there."""
+        if self.live is not None:
             spare_all(self.live.places.records)
             find_either_ptxas()
 
@@ -215,35 +222,40 @@ class Attempt:
         if self.functions is not None and self.functions.units:
             self.functions.unload()
             self.bring_rest()
+            self._go_down()
 
     def bring_rest(self) -> None:
         """Brings the next tier, once: something may have to be compiled. Never raises."""
-        if self.repository is None or self.live is None or self.rest is not None:
-            return
-        self.rest = Brought()
-        tiers = replace(self.options.tier, tiers=self._below_aot())
-        try:
-            self.rest = rest = self._bring(tiers)
-            self.loaded += rest.units
-            if self.functions is None or not self.functions.units:
-                self.brought = _instead(rest, self.brought)
-                self._load_artifacts()
-        except TccacheError as error:
-            self.notes.append(str(error))
-        except Exception as error:  # as above
-            self.notes.append(unexpected(error))
-        if self.rest.has_inductor or self._is_filled():
-            spare_all(self.live.places.records)
-            find_either_ptxas()
-            do_without_compiler()
+        with self._bringing:  # whoever comes meanwhile waits, and then finds all in place
+            if self.repository is None or self.live is None or self.rest is not None:
+                return
+            self.rest = Brought()
+            try:
+                self.rest = rest = self._bring(self._below_aot())
+                self.loaded += rest.units
+                self._go_down()
+                self._load_artifacts(rest)
+                if rest.has_inductor or self._is_filled():
+                    self._spare()
+                    do_without_compiler()
+            except TccacheError as error:
+                self.notes.append(str(error))
+            except Exception as error:  # as above
+                self.notes.append(unexpected(error))
 
-    def _below_aot(self) -> tuple[str, ...]:
-        return tuple(tier for tier in self.options.tier.tiers if tier != AOT)
+    def _go_down(self) -> None:
+        """The next tier is that of the start, if no function is in use."""
+        if self.rest is not None and not (self.functions and self.functions.units):
+            self.brought = _instead(self.rest, self.brought)
 
-    def _load_artifacts(self) -> None:
-        if self.brought.tier == MEGACACHE:
+    def _below_aot(self) -> Allowed:
+        tiers = self.options.tier
+        return replace(tiers, tiers=tuple(tier for tier in tiers.tiers if tier != AOT))
+
+    def _load_artifacts(self, brought: Brought) -> None:
+        if brought.tier == MEGACACHE:
             with self.stage("load"):
-                self._load(self.brought.artifacts)
+                self._load(brought.artifacts)
 
     def _is_filled(self) -> bool:
         """Whether the live directory holds graphs, brought or made here."""

@@ -47,6 +47,7 @@ def arm(
     once before the first call that may have to be compiled. Whatever cannot be loaded is left out,
     with the reason; a model without any function stays as it is.
     """
+    disarm(models)  # a start before this one may have armed them
     stored, damaged = _read(folders)
     units: list[str] = []
     reasons: list[str] = []
@@ -66,7 +67,9 @@ def disarm(models: Mapping[str, Any]) -> None:
         for boundary in boundaries(model):
             call = boundary.holder.__dict__.get(boundary.attribute)
             if isinstance(call, Dispatcher):
-                boundary.put(call.replaced)
+                while isinstance(call, Dispatcher):
+                    call = call.replaced
+                boundary.put(call)
 
 
 def _read(folders: Iterable[Path]) -> tuple[list[Stored], dict[str, str]]:

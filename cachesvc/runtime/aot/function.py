@@ -25,7 +25,7 @@ from cachesvc.runtime.aot.call_key import from_json, tensor_key
 from cachesvc.runtime.aot.capture import DETACHED, SAME, owner_of
 from cachesvc.runtime.aot.externs import extern_table
 from cachesvc.runtime.aot.files import CONSTANTS, Stored, read_code, read_file
-from cachesvc.runtime.aot.names import resolved
+from cachesvc.runtime.aot.names import GLOBAL, resolved
 
 _Graph = Callable[[list[Any]], Any]
 _ENTRY = "kernel"
@@ -80,6 +80,11 @@ class Function:
         what it was, and then nothing was computed."""
         if not self.checked and (found := self.ledger.first_difference(self.own, args, kwargs)):
             raise DoesNotFit(found)
+        own = self.own.__globals__
+        for name in self._globals:  # they may have been bound to other objects since
+            if name not in own:
+                raise DoesNotFit(f"the global {name} is not there any more")
+            self._scope[name] = own[name]
         output = self._function(*args, **kwargs)
         self.calls += 1
         return output
@@ -97,7 +102,8 @@ class Function:
     def _around(self, code: types.CodeType, own: Any) -> Callable[..., Any]:
         """Dynamo's code, bound to what the function that it replaces is bound to."""
         facts = self.stored.facts
-        scope = resolved(facts["names"], own.__globals__)
+        self._scope = scope = resolved(facts["names"], own.__globals__)
+        self._globals = [n for n, recipe in facts["names"].items() if recipe[0] == GLOBAL]
         scope[facts["graph"]] = self._call_graph
         cells = dict(zip(own.__code__.co_freevars, own.__closure__ or (), strict=True))
         closure = tuple(cells[name] for name in code.co_freevars)

@@ -16,6 +16,9 @@ from cachesvc.runtime.aot import stand_ins
 
 _BUILTINS = "__builtins_dict__"
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+_WRITES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME", "DELETE_NAME")
+GLOBAL = "global"
+"""The recipe of a name that is looked up in the function's own module, at each call."""
 
 
 class Unresolved(TccacheError):
@@ -28,8 +31,11 @@ def recipes(
     """How to find each global that captured code names: `scope` is what it ran with, `own` the
     globals of the function that was captured, `graph` the name of the compiled graph.
 
-    Raises Unresolved for a value that no name leads to.
+    Raises Unresolved for a value that no name leads to, and for code that writes globals: they are
+    those of a module, and the code runs beside it.
     """
+    if written := [i.argval for i in _instructions(code) if i.opname in _WRITES]:
+        raise Unresolved(f"the captured code writes the global {written[0]}")
     attributes = _attributes(code)
     found = {}
     for name in _globals(code):
@@ -51,7 +57,7 @@ def _value(recipe: list[str], own: Mapping[str, Any]) -> Any:
     kind, *rest = recipe
     if kind == "stand-ins":
         return stand_ins.stand_in(rest[0])
-    if kind == "global":
+    if kind == GLOBAL:
         return own[rest[0]]
     if kind == "builtins":
         return vars(builtins)
@@ -65,7 +71,7 @@ def _value(recipe: list[str], own: Mapping[str, Any]) -> Any:
 
 def _recipe(name: str, value: Any, own: Mapping[str, Any], attributes: set[str]) -> list[str]:
     if name in own and own[name] is value and not name.startswith("__"):
-        return ["global", name]
+        return [GLOBAL, name]
     if isinstance(value, types.ModuleType):
         if stand_ins.knows(value.__name__, attributes):
             return ["stand-ins", value.__name__]

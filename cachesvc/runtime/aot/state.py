@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,10 +14,29 @@ def state_facts() -> Facts:
     """Plain values; equal where a compiled function may be used that was made elsewhere.
 
     Modes of threads (gradients, inference, autocast, default device), and switches of the process
-    (default dtype, determinism, precision, attention kernels). What this torch lacks counts as
-    None.
+    (default dtype, determinism, precision, attention kernels, its place among several). What this
+    torch lacks counts as None; what it refuses to tell, as where its older and newer settings were
+    mixed, by the refusal.
     """
-    return tuple([read() for read in _READERS])
+    try:
+        return tuple([read() for read in _READERS])
+    except RuntimeError:
+        return tuple([_told(read) for read in _READERS])
+
+
+def _told(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RuntimeError as error:
+        return f"refused: {error}"[:80]
+
+
+def _place() -> Any:
+    """Rank and number of the processes that compute together: Dynamo takes them for constant."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return (distributed.get_rank(), distributed.get_world_size())
 
 
 def is_transformed() -> bool:
@@ -97,6 +117,7 @@ _READERS = (
     lambda: str(_REDUCED_FP16()),
     lambda: str(_REDUCED_BF16()),
     _default_device,
+    _place,
 )
 _TRANSFORMS = (
     _count("_len_torch_dispatch_stack"),

@@ -75,3 +75,10 @@ def test_a_name_that_is_not_there_any_more() -> None:
     told = recipes(_code("own"), {"own": HERE}, {"own": HERE}, "graph")
     with pytest.raises(KeyError):
         resolved(told, {})
+
+
+def test_code_that_writes_globals_is_refused() -> None:
+    """It would write beside the module, which then never changes."""
+    code = compile("def f():\n    global steps\n    steps = graph()", "<test>", "exec")
+    with pytest.raises(Unresolved, match="writes the global"):
+        recipes(code, {"graph": None}, {}, "graph")
