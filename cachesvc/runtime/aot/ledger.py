@@ -23,17 +23,20 @@ import torch
 
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import TccacheError
-from cachesvc.runtime.aot.call_key import tensors_of
-from cachesvc.runtime.code import class_name, module_name
+from cachesvc.runtime.aot.call_key import tensor_key, tensors_of
+from cachesvc.runtime.aot.call_key import to_json as key_json
+from cachesvc.runtime.code import class_name, code_digest, module_name
+from cachesvc.runtime.constants import MAX_ITEMS, constant, is_constant
 from cachesvc.runtime.functions import closure, home
 
 _CONSTANTS = (bool, int, float, str, type(None))
+_SEQUENCES = (list, tuple, torch.Size)
+_SETS = (set, frozenset)
 _KEYS = (bool, int, str, bytes)
 _HELPERS = "___"  # names that only Dynamo's own checks have
 _LENGTHS = "SEQUENCE_LENGTH"
-_VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "ID_MATCH", "BOOL_MATCH", "NONE_MATCH"})
+_VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "BOOL_MATCH", "NONE_MATCH"})
 _PLACES = frozenset({"ID_MATCH", "CLOSURE_MATCH", "CLASS_MATCH", "BUILTIN_MATCH", "FUNCTION_MATCH"})
-_MAX_KEYS = 64
 _ENVIRON = re.compile(r"(.*?\.environ)\b")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{2,}")
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")  # torch's own form of a local variable
@@ -45,11 +48,15 @@ class OwnArgument(TccacheError):
     """A call gives a model's own tensor to it."""
 
 
+class Unwritten(TccacheError):
+    """A call depends on a constant that no ledger holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """Expressions, compiled into one that gives a tuple, and what they gave; `aliases` are the
-    modules that they name. `tensors` are expressions that lead to tensors which are no parameters
-    or buffers."""
+    modules that they name. Behind the other `expressions` come `tensors`, which lead to tensors
+    that are no parameters or buffers: of these the metadata is held."""
 
     code: CodeType
     expected: tuple[Any, ...]
@@ -70,12 +77,11 @@ class Ledger:
         try:
             scope = {**bound(own, args, kwargs), "G": scope_of(own, self.aliases)}
             values = eval(self.code, scope)  # noqa: S307
+            for value, expected in zip(values, self.expected, strict=True):
+                if not _is_equal(now := told(value), expected):
+                    return f"{now!r} was {expected!r}"[:200]
         except Exception as error:  # an attribute may raise anything
             return f"{type(error).__name__}: {error}"
-        for value, expected in zip(values, self.expected, strict=True):
-            now = told(value)
-            if type(now) is not type(expected) or now != expected:
-                return f"{now!r} was {expected!r}"[:200]
         return ""
 
 
@@ -85,21 +91,45 @@ def scope_of(own: Any, aliases: Mapping[str, str]) -> _Scope:
 
 
 def told(value: Any) -> Json:
-    """A value as a ledger holds it: a function or a class by its place. Raises TypeError for what
-    it does not hold."""
-    if type(value) in _CONSTANTS:
+    """A value as a ledger holds it: a function or a class by its place, a tensor by its metadata.
+    Raises TypeError for what it does not hold."""
+    kind = type(value)
+    if kind in _CONSTANTS:
         return value  # type: ignore[no-any-return]
+    if kind in _SEQUENCES and len(value) <= MAX_ITEMS:
+        items = [told(item) for item in value]
+        return items if kind is list else {kind.__name__: items}
+    if kind in _SETS and len(value) <= MAX_ITEMS:
+        return {kind.__name__: [*sorted(repr(told(item)) for item in value)]}
+    if kind is slice:
+        return {"slice": [told(item) for item in (value.start, value.stop, value.step)]}
+    if isinstance(value, torch.Tensor):
+        return [class_name(kind), key_json(tensor_key(value))]
+    return _named(value)
+
+
+def _named(value: Any) -> Json:
+    """A value by a text that begins with its kind."""
     if type(value) is bytes:
         return f"bytes {value.hex()}"
-    if type(value) is list and len(value) <= _MAX_KEYS:
-        return [told(item) for item in value]
     if isinstance(value, type):
         return f"class {class_name(value)}"
     if type(value) is FunctionType:
         return f"function {module_name(home(value))}.{value.__code__.co_name}"
     if type(value) is BuiltinFunctionType:
         return f"built-in {value.__name__}"
-    raise TypeError(f"a ledger holds no {type(value).__qualname__}")
+    if type(value) is CodeType:
+        return f"code {code_digest(value)}"
+    if isinstance(value, torch.device):
+        return f"device {value}"
+    if is_constant(value):
+        return constant(value)
+    raise TypeError(f"a ledger holds no {class_name(type(value))}")
+
+
+def _is_equal(now: Json, before: Json) -> bool:
+    """By their texts: no truth is a number here, zero is not minus zero, and NaN is itself."""
+    return repr(now) == repr(before)
 
 
 class _Scope:
@@ -145,12 +175,13 @@ def ledger_of(
     """The constants among guards, as torch gives them to a filter of guards, for a call of `own`,
     in which Dynamo went through the code in `traced`.
 
-    What cannot be looked up from the call again is left out. Raises OwnArgument.
+    What cannot be looked up from the call again is left out. Raises OwnArgument, and Unwritten for
+    a value that would have to be compared and cannot be told.
     """
     _check_arguments(args, kwargs)
     scope = {**bound(own, args, kwargs), "G": scope_of(own, aliases)}
     facts: dict[str, Any] = {}
-    tensors: dict[str, None] = {}
+    tensors: dict[str, Any] = {}
     for entry in entries:
         facts |= {
             expression: expected
@@ -158,11 +189,12 @@ def ledger_of(
             if _is_usable(expression, aliases) and _gives(expression, scope, expected)
         }
         if _is_tensor(entry) and _is_usable(str(entry.name), aliases):
-            tensors[str(entry.name)] = None
+            tensors[str(entry.name)] = told(entry.value)
     facts |= {e: v for e, v in _environment(entries, traced) if _gives(e, scope, v)}
-    body = ", ".join(facts)
-    code = compile(f"({body},)" if facts else "()", "<ledger>", "eval")
-    return Ledger(code, tuple(facts.values()), aliases, tuple(facts), tuple(tensors))
+    body = ", ".join((*facts, *tensors))
+    code = compile(f"({body},)" if body else "()", "<ledger>", "eval")
+    expected = (*facts.values(), *tensors.values())
+    return Ledger(code, expected, aliases, tuple(facts), tuple(tensors))
 
 
 def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -189,16 +221,27 @@ def _facts(entry: Any) -> Iterator[tuple[str, Any]]:
     yield from _membership(entry, name, value)
     if kind == _LENGTHS:
         yield f"len({name})", len(value)
-    elif (kind in _VALUES and type(value) in (*_CONSTANTS, bytes)) or (
-        kind in _PLACES and isinstance(value, FunctionType | BuiltinFunctionType | type)
-    ):
-        yield name, told(value)
-    elif kind == "DICT_KEYS_MATCH" and all(type(key) is str for key in value):
-        yield f"list({name})", list(value)
+    elif kind in _VALUES or (kind in _PLACES and _has_place(value)):
+        yield name, _written(name, value)
+    elif kind == "DICT_KEYS_MATCH" and not name.endswith(".modules"):
+        yield f"list({name})", _written(name, list(value))
     elif isinstance(value, torch.Tensor) and (other := _other_source(entry)):
         yield f"{name} is {other}", True
     if not isinstance(value, torch.nn.Module | torch.Tensor) and kind in ("TYPE_MATCH", _LENGTHS):
         yield f"type({name})", told(type(value))
+
+
+def _has_place(value: Any) -> bool:
+    """Whether another process can find the same one, where a guard asks for just this object."""
+    kinds = (FunctionType, BuiltinFunctionType, CodeType, type, torch.device)
+    return isinstance(value, kinds) or is_constant(value)
+
+
+def _written(name: str, value: Any) -> Json:
+    try:
+        return told(value)
+    except (TypeError, ValueError) as error:
+        raise Unwritten(f"{name} was taken for constant: {error}") from error
 
 
 def _membership(entry: Any, name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -232,11 +275,11 @@ def _environment(entries: Sequence[Any], traced: Iterable[CodeType]) -> Iterator
 
 
 def _texts(code: CodeType) -> Iterator[str]:
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from _texts(constant)
+    for item in code.co_consts:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, CodeType):
+            yield from _texts(item)
 
 
 def _other_source(entry: Any) -> str:
@@ -251,7 +294,7 @@ def _gives(expression: str, scope: Mapping[str, Any], expected: Any) -> bool:
         value = told(eval(expression, dict(scope)))  # noqa: S307 - torch has written it
     except Exception:  # an attribute may raise anything
         return False
-    return type(value) is type(expected) and bool(value == expected)
+    return _is_equal(value, expected)
 
 
 def _is_usable(expression: str, aliases: Mapping[str, str]) -> bool:
