@@ -14,7 +14,7 @@ TARGETS = Path(__file__).parent / "targets"
 CAPTURE = f"""
 import shutil
 sys.path.insert(0, {str(TARGETS)!r})
-from ahead_targets import *
+from ahead_targets import Block, Numbered, Stack
 from pathlib import Path
 from cachesvc.start.target import named_models, target
 

@@ -22,7 +22,6 @@ from .test_publishing import keys
 pytestmark = pytest.mark.xdist_group("start")
 
 PLAIN = """
-from ahead_targets import *
 pair = lambda: {"encoder": Plain().eval(), "decoder": Other()}
 def calls_of(models, *sizes):
     return [lambda m=m, n=n: m(ones(n, 4)) for m in models for n in sizes]

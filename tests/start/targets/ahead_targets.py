@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from cachesvc import Workload
 
 
 class Block(nn.Module):
@@ -38,3 +42,62 @@ class Stack(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
+
+
+class Broke(nn.Module):
+    """Two graphs with a break between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        torch._dynamo.graph_break()
+        return x @ out.t()
+
+
+def graph_break() -> Workload:
+    return Workload("broke", Broke().eval(), [(torch.randn(2, 4),)])
+
+
+class Whole(nn.Module):
+    """One product and no kernel, so no C++ is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out
+
+
+def plain() -> Workload:
+    return Workload("plain", Whole().eval(), [(torch.randn(2, 4),)])
+
+
+def beside() -> Workload:
+    """A model, and a function that is compiled beside it."""
+    model, batch = Whole().eval(), torch.randn(2, 4)
+    square = torch.compile(lambda x: x @ x.t())
+    compiled = torch.compile(model)
+
+    def call() -> Tensor:
+        out: Tensor = square(compiled(batch))
+        return out
+
+    return Workload("beside", compiled, [call])
+
+
+def lying() -> Workload:
+    """A model whose functions give something else than it does, where they are loaded."""
+    from cachesvc.runtime.aot.function import Function
+
+    honest = Function.__call__
+
+    def lie(self: Function, *args: Any, **kwargs: Any) -> Any:
+        return honest(self, *args, **kwargs) + 1
+
+    Function.__call__ = lie  # type: ignore[method-assign]
+    return Workload("lying", Whole().eval(), [(torch.randn(2, 4),)])
