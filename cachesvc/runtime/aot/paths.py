@@ -27,6 +27,7 @@ from cachesvc.runtime.model import no_collection
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _OF_CODE = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
 _ATTRIBUTE = r"(?:\._(?:parameters|buffers)\['[^']*'\]|\.(?P<name>\w+))"
+_OF_WHOLES = (len, type, list, dict, tuple)
 _SEALED = frozenset({"_parameters", "_buffers", "_modules", "__class__", "__dict__"})
 
 
@@ -127,10 +128,17 @@ class Paths:
         text = f"{function_text}({', '.join(texts)})"
         if text not in self._found:
             result = function(*values)
-            if isinstance(result, _PLAIN) and not any(given):
+            is_watched = (
+                any(given) or function in _OF_WHOLES
+            )  # else what it asks is anybody's guess
+            if function is hasattr and not any(given) and own_fields(values[0]):
+                self._watch_kind(values[0])
+                self._watch.items(own_fields(values[0]))
+                self._watch_class(type(values[0]), values[1])
+            elif isinstance(result, _PLAIN) and not is_watched:
                 self._watch.add_loose(lambda: _is_like(_result(function, values), result))
             for value, is_given in zip(values, given, strict=True):
-                if not is_given:
+                if not is_given and function is not hasattr:
                     self._watch_whole(value)
             self._found[text] = result, any(given)
         return text, *self._found[text]

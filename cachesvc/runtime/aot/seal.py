@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from gc import get_referents
 from operator import is_
-from types import CellType, FunctionType, MemberDescriptorType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
 import torch
@@ -103,8 +103,8 @@ class Seal:
                 yield tensor
 
     def _watch_value(self, value: Any) -> None:
-        if isinstance(value, torch.nn.Module | type):
-            return  # those that are followed are watched as what they are
+        if isinstance(value, torch.nn.Module | type | CodeType):
+            return  # watched as what they are where they are followed, or cannot change
         if isinstance(value, FunctionType):
             self._watch_function(value)
         elif self._watch.is_new(value):
