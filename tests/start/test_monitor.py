@@ -433,7 +433,7 @@ def test_trouble_with_a_model_is_a_note(tmp_path: Path, monkeypatch: pytest.Monk
     def odd(*_: object, **__: object) -> None:
         raise RuntimeError("not now")
 
-    monkeypatch.setattr(runtime_model, "model_components", odd)
+    monkeypatch.setattr(runtime_model, "read_model", odd)
     with monitor(model=Model(), publish=True, store=tmp_path) as watching:
         assert watching.is_watching
     assert watching.publishing is None

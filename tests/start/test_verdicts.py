@@ -46,6 +46,7 @@ def test_the_report_as_json(plain: Published) -> None:
         *("graphs", "graph_hits", "graph_misses", "graph_bypasses", "generated", "graph_breaks"),
         *("autograd_hits", "autograd_misses", "autograd_bypasses", "autotunings"),
         *("cpp_builds", "triton_builds", "native_builds", "cpp_hits", "unsaved", "eager", "unread"),
+        *("aot_hits", "aot_misses"),
     }
     assert set(report["transfer"]) == {
         *("packs", "bytes", "seeded", "in_place", "kept", "repaired", "left_out", "set_aside"),
