@@ -33,6 +33,8 @@ _CONSTANTS = (bool, int, float, str, type(None))
 _SEQUENCES = (list, tuple, torch.Size)
 _SETS = (set, frozenset)
 _KEYS = (bool, int, str, bytes)
+_OF_PROCESS = re.compile(r"__|.*_\d{6,}_c\d+$")
+"""Names that Dynamo gives to objects of one process, in the globals of what it traces."""
 _HELPERS = "___"  # names that only Dynamo's own checks have
 _LENGTHS = "SEQUENCE_LENGTH"
 _VALUES = frozenset({"EQUALS_MATCH", "CONSTANT_MATCH", "BOOL_MATCH", "NONE_MATCH"})
@@ -312,7 +314,7 @@ def _is_usable(expression: str, aliases: Mapping[str, str]) -> bool:
         and node.value.id == "G"
     ]
     names = [node.value for node in scopes if isinstance(node, ast.Constant)]
-    return all(not str(name).startswith("__") or name in aliases for name in names)
+    return all(name in aliases or not _OF_PROCESS.match(str(name)) for name in names)
 
 
 def to_json(ledger: Ledger) -> Json:

@@ -43,13 +43,14 @@ class Recorder:
     def put(self, models: Mapping[str, Any]) -> None:
         """From now on all calls of these models are recorded."""
         for name, model in models.items():
-            reading = read_model(model, salt=self.salt if name == "" else "")
+            salt = self.salt if name == "" else ""
+            reading = read_model(model, salt=salt)
             places = boundaries(model)
             if not places:
                 self.reasons.append("a function cannot be replaced in place: give the module")
             for place in places:
                 options = inductor_options(place.holder)
-                place.put(_Recording(self, name, place, reading, options))
+                place.put(_Recording(self, name, model, salt, place, reading, options))
 
     def record(self, recording: _Recording, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Captures a call, unless one of its kind was captured before."""
@@ -78,6 +79,8 @@ class Recorder:
             raise NotCaptured("a transform or a mode of torch's is on")
         if recording.options is None:
             raise NotCaptured("another backend than Inductor compiles the model")
+        if not recording.is_current():
+            raise NotCaptured("the model has changed since the start, as by train() or eval()")
         if has_hooks(recording.place.module):
             raise NotCaptured("the module has hooks, which a function would pass by")
         captured = capture(recording.place.module.forward, args, kwargs, recording.options)
@@ -115,6 +118,8 @@ class _Recording:
 
     recorder: Recorder
     part: str
+    model: Any
+    salt: str
     place: Boundary
     reading: Reading
     options: Mapping[str, Any] | None
@@ -122,6 +127,11 @@ class _Recording:
     @property
     def replaced(self) -> Callable[..., Any] | None:
         return self.place.replaced
+
+    def is_current(self) -> bool:
+        """Whether the model still is what it was read as."""
+        now = read_model(self.model, salt=self.salt).components
+        return now.digest == self.reading.components.digest
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
