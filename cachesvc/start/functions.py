@@ -11,7 +11,7 @@ from cachesvc.local.places import Places
 from cachesvc.start.clock import now
 from cachesvc.start.target import Target, chosen_salt, named_models
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 1.0  # inside a call of the model
 
 
 @dataclass

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from cachesvc.runtime.aot.boundary import Boundary
-from cachesvc.runtime.aot.call_key import Key, NoKey, call_key, tensors_of
+from cachesvc.runtime.aot.call_key import Key, NoKey, call_key
 from cachesvc.runtime.aot.function import DoesNotFit, Function, PassedOn
 from cachesvc.runtime.aot.paths import Paths
 from cachesvc.runtime.aot.pause import is_paused
 from cachesvc.runtime.aot.pins import library_of, read_places
 from cachesvc.runtime.aot.seal import Seal
 from cachesvc.runtime.aot.settled import MOST_CHANGES, Settled
+from cachesvc.runtime.aot.stance import is_eager_wanted
 from cachesvc.runtime.aot.state import is_transformed, state_facts
 from cachesvc.runtime.aot.tally import tally
 from cachesvc.runtime.aot.untraced import (
@@ -39,6 +40,8 @@ Besides = Mapping[tuple[str, ...], Reading]
 MOST_READINGS = 3
 """How often in a row a model may be found changed by one call before nobody looks any more."""
 
+_NO_MEMORY = "can't allocate memory"  # as torch says it of a CPU
+
 CHANGED = "the model has changed"
 UNSTEADY = "the model changes at each call"
 UNCOVERED = "no function was compiled for such a call"
@@ -46,7 +49,6 @@ UNKNOWN = "the call has an argument of an unknown kind"
 INSIDE = "a transform or a mode of torch's is on"
 MISFIT = "what the graph would be given is of another kind"
 FAILED = "the function has failed"
-FORBIDDEN = "the tier was switched off"
 
 
 class Watched:
@@ -64,18 +66,22 @@ class Watched:
         self._lock = threading.Lock()
         self._library = library_of(reading).digest()
         self._seals = _seals(reading, besides)
-        self._fits = True
+        self._fits = self._is_still_expected()
         self._unsteady = 0
         self.epoch = 0
         """Counts how often the model has been read anew."""
 
     def fits(self) -> str:
-        """Empty where it is that model, else what is to be said."""
-        if all(seal.is_whole() for seal in self._seals):
-            self._unsteady = 0
-            return "" if self._fits else CHANGED
-        with self._lock:
-            return self._look_again()
+        """Empty where it is that model, else what is to be said. Never raises: what cannot be
+        looked at has changed."""
+        try:
+            if all(seal.is_whole() for seal in self._seals):
+                self._unsteady = 0
+                return "" if self._fits else CHANGED
+            with self._lock:
+                return self._look_again()
+        except Exception:  # attributes may raise anything, and code may be gone
+            return CHANGED
 
     @property
     def tensors(self) -> Collection[int]:
@@ -94,11 +100,18 @@ class Watched:
         reading, besides = self._read()
         fits = self._is_expected(reading, besides)
         seals = _seals(reading, besides)
-        # Once more, now that the seal is there: between the two somebody may have changed it.
-        self._fits = fits and self._is_expected(*self._read())
+        self._fits = fits and self._is_still_expected()
         self._seals = seals
         self.epoch += 1
         return "" if self._fits else CHANGED
+
+    def _is_still_expected(self) -> bool:
+        """Read once more, now that there are seals: since the reading that these are made of,
+        somebody may have changed the model."""
+        try:
+            return self._is_expected(*self._read())
+        except Exception:  # attributes may raise anything, and code may be gone
+            return False
 
     def _read(self) -> tuple[Reading, Besides]:
         besides = {names: read_places(names) for names in self._besides}
@@ -120,9 +133,11 @@ def _seals(reading: Reading, besides: Besides) -> list[Seal]:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """In place of an output: why no function has made the call."""
+    """In place of an output: why no function has made the call; `blamed` is one that has failed,
+    and its error."""
 
     reason: str
+    blamed: tuple[Function, Exception] | None = None
 
 
 @dataclass
@@ -149,7 +164,7 @@ class Dispatcher:
         return self.boundary.replaced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or is_paused():
+        if torch.compiler.is_compiling() or is_paused() or is_eager_wanted():
             return self.boundary.module._call_impl(*args, **kwargs)
         compiling = stop_compiling()
         try:
@@ -158,7 +173,12 @@ class Dispatcher:
             go_on_compiling(compiling)
         if isinstance(answer, Miss):
             tally.miss(answer.reason)
-            return self._fallback(compiling is not None)(*args, **kwargs)
+            if answer.reason == INSIDE and self.boundary.replaced is None:
+                return self.boundary.plain_call(*args, **kwargs)  # torch cannot compile it there
+            output = self._fallback(compiling is not None)(*args, **kwargs)
+            if answer.blamed is not None:  # not for a call that nothing could have made
+                self._drop(*answer.blamed)
+            return output
         if compiling is not None:
             need_not_compile()
         return answer
@@ -181,12 +201,11 @@ class Dispatcher:
         found = self._function(args, kwargs)
         if isinstance(found, str):
             return Miss(found)
-        if self._is_settled(found):
-            return self._call(found, args, kwargs)
+        if settled := self._settled_now(found):
+            return self._call(found, settled, args, kwargs)
         with self._settling:  # one thread at a time: what is looked up now counts for all
-            if not self._is_settled(found):
-                self._unsettle(found, args, kwargs)
-            return self._call(found, args, kwargs)
+            settled = self._settled_now(found) or self._unsettle(found, args, kwargs)
+            return self._call(found, settled, args, kwargs)
 
     def _function(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function | str:
         """The function for a call, or why there is none."""
@@ -206,19 +225,24 @@ class Dispatcher:
             return MISFIT
         return function
 
-    def _is_settled(self, function: Function) -> bool:
-        """Whether all that the function takes for constant was looked up, and has not moved."""
+    def _settled_now(self, function: Function) -> Settled | None:
+        """All that the function takes for constant, if it was looked up and has not moved."""
         settled = self._settled.get(function)
-        return settled is not None and function.checked and settled.is_whole(self.watched.epoch)
+        if settled is None or not function.is_checked or not settled.is_whole(self.watched.epoch):
+            return None
+        return settled
 
-    def _unsettle(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _unsettle(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Settled:
         """Has the next call look everything up. It is watched first: so nothing can move unseen
         once it was looked up."""
         epoch, before = self.watched.epoch, self._settled.get(function)
-        function.checked = False
         changes = 0 if before is None else before.changes_next(epoch)
         paths = None if changes > MOST_CHANGES else self._paths(function, args, kwargs)
-        self._settled[function] = Settled(epoch, paths, changes)
+        settled = self._settled[function] = Settled(epoch, paths, changes)
+        function.look_again()
+        return settled
 
     def _paths(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -236,28 +260,25 @@ class Dispatcher:
         except Exception:  # the arguments may be none that the function takes
             return None
 
-    def _call(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The output of a function, or a Miss; where it fails, what it has written is taken
-        back."""
-        buffers = list(self.boundary.module.buffers()) if function.mutated else []
-        kept = _Kept(function, args, kwargs, buffers) if function.is_on_trial else None
+    def _call(
+        self,
+        function: Function,
+        settled: Settled,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The output of a function, or a Miss."""
         try:
             output = function(self.boundary.module, *args, **kwargs)
         except DoesNotFit:
-            if not function.checked:
-                self._settled[function].is_misfit = True
+            settled.is_misfit = not function.is_checked
             return Miss(MISFIT)
-        except torch.OutOfMemoryError:
-            raise
         except PassedOn as passed:
             raise passed.error from None
         except Exception as error:
-            if kept is None and function.mutated:
+            if _is_about_memory(error):
                 raise
-            if kept is not None:
-                kept.put_back()
-            self._drop(function, error)
-            return Miss(FAILED)
+            return Miss(FAILED, (function, error))
         tally.hit(function.stored.unit)
         return output
 
@@ -291,20 +312,8 @@ def _nothing() -> None:
     """What a dispatcher is in a pickle."""
 
 
-class _Kept:
-    """Copies of the tensors that a function may write to, until it has been called once."""
-
-    def __init__(
-        self,
-        function: Function,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        buffers: list[torch.Tensor],
-    ) -> None:
-        tensors = [*tensors_of(args, kwargs), *buffers] if function.mutated else []
-        self._copies = [(tensor, tensor.detach().clone()) for tensor in tensors]
-
-    def put_back(self) -> None:
-        with torch.no_grad():
-            for tensor, copy in self._copies:
-                tensor.copy_(copy)
+def _is_about_memory(error: Exception) -> bool:
+    """Whether there was no room for the call, which is no fault of the function."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _NO_MEMORY in str(error)

@@ -28,6 +28,7 @@ from cachesvc.runtime.aot.files import CONSTANTS, Stored, read_code, read_file
 from cachesvc.runtime.aot.names import GLOBAL, resolved
 
 _Graph = Callable[[list[Any]], Any]
+_Written = tuple[tuple[torch.Tensor, torch.Tensor | None], ...]
 _ENTRY = "kernel"
 _POINTER = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 _ALIGNMENT = 16
@@ -38,8 +39,9 @@ class DoesNotFit(TccacheError):
 
 
 class PassedOn(Exception):
-    """An error of somebody's hooks, which ran after the graph: `error` is none of the function's,
-    and may be how the hooks tell their own caller to stop."""
+    """An error that the call's own caller must see: of somebody's hooks, which ran after the graph
+    and may so tell their caller to stop, or one after which what the graph has written to cannot be
+    given back. `error` is that one."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -49,15 +51,17 @@ class PassedOn(Exception):
 class Function:
     """A loaded function: call it with the module (or what a method is bound to) first.
 
-    `checked` is false until a call has shown that the graph's inputs are those that it was
-    compiled for; whoever knows that they may have changed sets it to false again.
+    The first call looks up whether all that was taken for constant is what it was; whoever knows
+    that it may have changed calls `look_again`.
     """
 
     def __init__(self, stored: Stored, original: Any) -> None:
         facts = stored.facts
         self.stored = stored
-        self.checked = False
         self.calls = 0
+        self._call = _Call()
+        self._asked: object = object()
+        self._shown: object = None
         self._inputs = from_json(facts["inputs"])
         self._returned = [(int(n), int(i), str(how)) for n, i, how in facts["returned"]]
         self.mutated = tuple(int(n) for n in facts["mutated"])
@@ -75,17 +79,42 @@ class Function:
         """Whether no call has shown yet that it works here."""
         return not self.calls
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether a call has shown that all is what it was, since that was asked for."""
+        return self._shown is self._asked
+
+    def look_again(self) -> None:
+        """Has a call that begins from now on look up everything; only such a call can show it."""
+        self._asked = object()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The call's output. Raises DoesNotFit where something that was taken for constant is not
-        what it was, and then nothing was computed."""
-        if not self.checked and (found := self.ledger.first_difference(self.own, args, kwargs)):
+        """The call's output.
+
+        Raises DoesNotFit where something that was taken for constant is not what it was, and then
+        nothing was computed; PassedOn for what its caller must see. After any other error all that
+        the graph writes to is as it was.
+        """
+        call, call.asked = self._call, self._asked
+        if self._shown is not call.asked and (
+            found := self.ledger.first_difference(self.own, args, kwargs)
+        ):
             raise DoesNotFit(found)
         own = self.own.__globals__
         for name in self._globals:  # they may have been bound to other objects since
             if name not in own:
                 raise DoesNotFit(f"the global {name} is not there any more")
             self._scope[name] = own[name]
-        output = self._function(*args, **kwargs)
+        try:
+            output = self._function(*args, **kwargs)
+        except (DoesNotFit, PassedOn):
+            raise
+        except Exception as error:
+            if not _put_back(call.written):
+                raise PassedOn(error) from error
+            raise
+        finally:
+            call.written = ()
         self.calls += 1
         return output
 
@@ -112,12 +141,15 @@ class Function:
         return function
 
     def _call_graph(self, *inputs: Any) -> Any:
-        if not self.checked:
+        call = self._call
+        if self._shown is not call.asked:
             self._check(inputs)
+            self._shown = call.asked  # an older one than is asked for now shows nothing
         if any(inputs[n].data_ptr() % _ALIGNMENT for n in self._aligned):
             raise DoesNotFit("the memory of an input is not aligned")
         if self.mutated and _are_mixed(inputs, self.mutated):
             raise DoesNotFit("memory that the graph writes to is that of another input, too")
+        call.written = self._written(inputs)
         outputs = self._run(inputs)
         if self.mutated and self._training is None:
             written = (inputs[n] for n in self.mutated)
@@ -145,7 +177,36 @@ class Function:
         for number, (item, key) in enumerate(zip(inputs, expected, strict=True)):
             if type(item) not in (torch.Tensor, torch.nn.Parameter) or tensor_key(item) != key:
                 raise DoesNotFit(f"input {number} of the graph is of another kind")
-        self.checked = True
+
+    def _written(self, inputs: tuple[Any, ...]) -> _Written:
+        """What the graph writes to, with copies as long as no call has shown that it works."""
+        written = [inputs[n] for n in self.mutated]
+        if not self.is_on_trial:
+            return tuple((tensor, None) for tensor in written)
+        try:
+            return tuple((tensor, tensor.detach().clone()) for tensor in written)
+        except Exception as error:  # there may be no memory left
+            raise DoesNotFit(f"what the graph writes to cannot be copied: {error}") from error
+
+
+class _Call(threading.local):
+    """A call that this thread makes: what it was asked to show, and what its graph writes to."""
+
+    asked: object = None
+    written: _Written = ()
+
+
+def _put_back(written: _Written) -> bool:
+    """Gives tensors their copies' values; whether that is possible."""
+    try:
+        with torch.inference_mode():  # where tensors of any mode can be written to
+            for tensor, copy in written:
+                if copy is None:
+                    return False
+                tensor.copy_(copy)
+    except Exception:  # as for memory that a tensor holds twice
+        return False
+    return True
 
 
 def _are_mixed(inputs: tuple[Any, ...], mutated: tuple[int, ...]) -> bool:

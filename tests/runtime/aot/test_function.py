@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cachesvc.runtime.aot.capture import DETACHED, SAME, VIEW
 from cachesvc.runtime.aot.files import read
-from cachesvc.runtime.aot.function import DoesNotFit, Function
+from cachesvc.runtime.aot.function import DoesNotFit, Function, PassedOn
 
 
 def _ones(**options: Any) -> Tensor:
@@ -52,9 +52,72 @@ def test_inputs_are_looked_at_again_on_demand(make: Any, small: Any) -> None:
     """A call that fits ends the looking; whoever knows better begins it again."""
     function = Function(make(), small.forward)
     function(small, _ones())
-    function.checked = False
+    assert function.is_checked
+    function.look_again()
+    assert not function.is_checked
     with pytest.raises(DoesNotFit):
         function(small, torch.ones(4))
+
+
+def test_a_call_that_has_begun_before_shows_nothing(make: Any, small: Any) -> None:
+    """It has not looked up what another has been asked to look up since."""
+    function = Function(make(), small.forward)
+    before = function.ledger
+
+    class Asking:
+        def first_difference(self, *args: Any) -> str:
+            function.look_again()
+            function.ledger = before
+            return ""
+
+    function.ledger = Asking()  # type: ignore[assignment]
+    function(small, _ones())
+    assert not function.is_checked
+    function(small, _ones())
+    assert function.is_checked
+
+
+WRITES = "(args[0].detach().mul_(2), 1 / 0)"
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_a_failed_graph_has_written_is_taken_back(
+    make: Any, small: Any, inference: bool
+) -> None:
+    """As long as no call has shown that it works; also of tensors of inference mode."""
+    with torch.inference_mode(inference):
+        x = _ones()
+        function = Function(make(WRITES, x, mutated=(0,)), small.forward)
+    with torch.no_grad(), pytest.raises(ZeroDivisionError):
+        function(small, x)
+    assert torch.equal(x, _ones())
+    assert function.is_on_trial
+
+
+def test_a_function_that_has_worked_and_written_tells_its_caller(make: Any, small: Any) -> None:
+    """What it has written cannot be taken back any more: nothing is computed twice."""
+    stored = make("(args[0].detach().mul_(2), 1 / (3 - args[0][0]))", mutated=(0,))
+    function = Function(stored, small.forward)
+    function(small, _ones())
+    function._graph = lambda inputs: 1 / 0
+    with pytest.raises(PassedOn) as told:
+        function(small, _ones())
+    assert isinstance(told.value.error, ZeroDivisionError)
+
+
+def test_what_is_only_read_is_not_copied(make: Any, small: Any) -> None:
+    """There may be no room for a copy; where there is none for what is written to, the call is
+    made otherwise."""
+
+    class Large(Tensor):
+        def clone(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            raise torch.OutOfMemoryError("no room")
+
+    inputs = (torch.ones(3), torch.ones(3).as_subclass(Large))
+    function = Function(make("(args[0] * 2,)", mutated=(0,)), small.forward)
+    assert [copy is None for _, copy in function._written(inputs)] == [False]
+    with pytest.raises(DoesNotFit, match="cannot be copied"):
+        function._written(inputs[::-1])
 
 
 def test_memory_that_must_be_aligned(make: Any, small: Any) -> None:
@@ -74,8 +137,8 @@ def test_writing_to_an_input_is_told_to_autograd(make: Any, small: Any) -> None:
     assert x._version > before
     with torch.inference_mode():
         y = _ones()
-        function.checked = True
-        function(small, y)
+        stored = make("(args[0].detach().mul_(2) * 1,)", y, mutated=(0,))
+        Function(stored, small.forward)(small, y)
     assert torch.equal(x, y)
 
 
