@@ -47,6 +47,7 @@ def test_a_build(linear: tuple[Built, Path]) -> None:
     passed, and a record of each output that knows its inputs and weights."""
     built, store = linear
     assert (built.verdict, built.dry_run, built.reasons) == (Verdict.WARM, False, ())
+    assert (built.functions, built.aot_reasons) == (0, ("the tier was set to no-aot",))
     assert built.cold_s > built.warm_s > 0
     assert [call.signature for call in built.calls] == ["(float32[2, 4])", "(x=float32[2, 4])"]
     assert all(call.difference is not None and call.difference < 1e-6 for call in built.calls)

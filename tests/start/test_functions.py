@@ -545,7 +545,9 @@ result = shown(start(Plain().eval(), [ones(2, 4)]))
     assert (report["transfer"]["packs"], report["transfer"]["in_place"]) == (0, 1)
 
 
-@pytest.mark.parametrize("options", ["", ", fullgraph=True, dynamic=False"])
+@pytest.mark.parametrize(
+    "options", [pytest.param("", marks=pytest.mark.slow), ", fullgraph=True, dynamic=False"]
+)
 def test_a_model_that_is_compiled_after_its_start(
     starts: Starts, ahead: Captures, options: str
 ) -> None:
@@ -574,4 +576,74 @@ result = report.to_json(), [getattr(counts, n) for n in (
     )
     assert report["tier"] == "aot"
     assert later == [2, 2, 2, 1, 1]
+    assert same
+
+
+@pytest.mark.slow
+def test_ten_thousand_calls(starts: Starts, ahead: Captures) -> None:
+    """Of five shapes that no function covers and one that one does, in any order: each output is
+    right, each uncovered shape is asked for once, and every call is counted."""
+    counts, made, outcomes, wrong = starts.run(
+        CAPTURE
+        + """
+import random
+from cachesvc.runtime.counters import Meter
+torch.manual_seed(0)
+model = Plain().eval()
+report = start(model)
+compiled = torch.compile(model, dynamic=False)
+batches = {n: torch.randn(n, 4) for n in (2, 3, 5, 6, 7, 8)}
+order = random.Random(0).choices(list(batches), weights=(5, 1, 1, 1, 1, 1), k=10_000)
+meter, wrong = Meter(None), 0
+before = meter.read()
+with torch.no_grad(), cachesvc.monitor(report, model=model) as watching:
+    expected = {n: model.inner(batch) for n, batch in batches.items()}
+    for n in order:
+        wrong += not torch.allclose(compiled(batches[n]), expected[n])
+counts = meter.read().minus(before)
+made = {n: order.count(n) for n in batches}
+result = [counts.aot_hits, counts.aot_misses, counts.graphs], made, watching.to_json(), wrong
+""",
+        store=ahead.store,
+        label="plain",
+    )
+    assert wrong == 0
+    assert counts == [made["2"], 10_000 - made["2"], 5]
+    assert outcomes["outcomes"] == {"compiled": 4, "hit": 1}
+
+
+@pytest.mark.slow
+def test_a_kernel_that_was_cut_short(starts: Starts, tmp_path: Path) -> None:
+    """A library of which half is there would end the process: it is never loaded, and set aside;
+    the call is compiled."""
+    found = captures(
+        starts,
+        tmp_path,
+        PLAIN
+        + """
+model = Fused().eval()
+result = {"fused": capture(model, calls_of([model], 2), "fused")}
+""",
+    )
+    (unit,) = found.units["fused"]
+    report, same = starts.run(
+        CAPTURE
+        + """
+model = Fused().eval()
+report = start(model)
+for library in Path(os.environ["TCCACHE_HOME"]).rglob("aot/*/*/*.so"):
+    os.truncate(library, library.stat().st_size // 2)
+from cachesvc.start import bring
+bring.Receipt.in_place = lambda _: True  # as if the file had been cut since
+model = Fused().eval()
+report = start(model, [ones(2, 4)])
+expected = torch.relu(model.inner(ones(2, 4))).sum()
+result = shown(report), torch.allclose(model(ones(2, 4)), expected)
+""",
+        store=found.store,
+        label="fused",
+    )
+    assert [text.partition(":")[0] for text in report["set_aside"]] == [unit]
+    assert "is not what was written" in report["set_aside"][0]
+    assert report["counts"]["aot_hits"] == 0
     assert same
