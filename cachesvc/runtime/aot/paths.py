@@ -10,7 +10,6 @@ import ast
 import builtins
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from gc import get_referents
 from types import BuiltinMethodType, CellType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 
 from cachesvc.runtime.aot.ledger import Ledger, bound, scope_of
 from cachesvc.runtime.aot.tensors import TensorSeal
-from cachesvc.runtime.aot.watch import ABSENT, Watch
+from cachesvc.runtime.aot.watch import ABSENT, Watch, held
 from cachesvc.runtime.aot.words import cell_words, class_words, function_words
 from cachesvc.runtime.constants import has_volatile_name
 from cachesvc.runtime.functions import is_foreign_class, own_fields
@@ -67,15 +66,20 @@ class Paths:
         self._found.clear()
 
     def are_whole(self) -> bool:
-        """Whether every expression must still give what it gave."""
-        return self._watch.is_whole() and self._tensors.are_same()
+        """Whether every expression must still give what it gave; not, where one raises."""
+        try:
+            return self._watch.is_whole() and self._tensors.are_same()
+        except Exception:  # an attribute may raise anything
+            return False
 
     def _follow(self, expression: ast.expr) -> Any:
+        """What an expression leads to; None if it lies in an argument, which ends with the call."""
         try:
-            return self._value(expression)[1]
+            _, value, is_given = self._value(expression)
         except Exception:  # the ledger itself will say so
             self._watch.add_loose(lambda: False)
             return None
+        return None if is_given else value
 
     def _value(self, node: ast.expr) -> tuple[str, Any, bool]:
         """The text of an expression, its value, and whether that lies in an argument."""
@@ -144,8 +148,8 @@ class Paths:
         return text, *self._found[text]
 
     def _watch_attribute(self, holder: Any, name: str, value: Any, given: bool) -> None:
-        if isinstance(value, BuiltinMethodType) and not isinstance(holder, ModuleType):
-            return  # a method of a class that Python itself has
+        if _is_method(value, holder) and name not in own_fields(holder):
+            return  # of a class that Python itself has
         if isinstance(holder, ModuleType):
             self._watch.entries(vars(holder), (name,))
         elif isinstance(holder, type):
@@ -170,8 +174,7 @@ class Paths:
     def _watch_class(self, kind: type, name: str) -> None:
         for base in kind.__mro__:
             if not is_foreign_class(base):
-                held = _held(vars(base))
-                self._watch.entries(held, (name,))
+                self._watch.entries(held(vars(base)), (name,))
         bases = kind.__bases__
         words = self._watch.layout and class_words(kind, self._watch.layout)
         self._watch.add(lambda: kind.__bases__ is bases, words or [], kind)
@@ -195,13 +198,13 @@ class Paths:
                 self._watch.entries(self._own.__globals__, (key,))
         elif isinstance(holder, dict | MappingProxyType):
             if not given:
-                self._watch.entries(_held(holder), (key,))
+                self._watch.entries(held(holder), (key,))
         elif not isinstance(holder, tuple) and not given:
             self._watch.add_loose(lambda: _is_like(_item(holder, key), value))
 
     def _watch_whole(self, value: Any) -> None:
         if isinstance(value, dict | MappingProxyType):
-            self._watch.items(_held(value))
+            self._watch.items(held(value))
         elif isinstance(value, list):
             self._watch.sequence(value)
         elif not isinstance(value, tuple | type | int | str):
@@ -241,10 +244,11 @@ def _parsed(expressions: Sequence[str]) -> list[ast.expr]:
     return tree.body.elts if isinstance(tree.body, ast.Tuple) else []
 
 
-def _held(space: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The dictionary behind a view of one, such as a class has."""
-    found = space if isinstance(space, dict) else next(iter(get_referents(space)), None)
-    return found if isinstance(found, dict) else dict(space)
+def _is_method(value: object, holder: object) -> bool:
+    """Whether a value is a method of its holder's that was written in C."""
+    if not isinstance(value, BuiltinMethodType) or isinstance(holder, ModuleType):
+        return False
+    return value.__self__ is holder or value.__self__ is type(holder)
 
 
 def _result(function: Callable[..., Any], values: Sequence[Any]) -> Any:

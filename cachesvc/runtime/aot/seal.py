@@ -7,19 +7,27 @@ digest is what it was. What the model's own code writes is state and may change.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
-from gc import get_referents
 from operator import is_
-from types import CellType, CodeType, FunctionType, MemberDescriptorType
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import torch
 
 from cachesvc.runtime.aot.library import Library
 from cachesvc.runtime.aot.tensors import TensorSeal
-from cachesvc.runtime.aot.watch import ABSENT, Watch
+from cachesvc.runtime.aot.watch import ABSENT, Watch, held
 from cachesvc.runtime.aot.words import (
     cell_words,
     class_words,
@@ -35,6 +43,9 @@ _DICTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OURS = frozenset({"_compiled_call_impl"})
 _OF_CLASSES = frozenset({"__annotations__", "__doc__", "__abstractmethods__", "_abc_impl"})
+
+
+_PLAIN = (SimpleNamespace, Namespace)
 
 
 class Seal:
@@ -108,8 +119,8 @@ class Seal:
         if isinstance(value, FunctionType):
             self._watch_function(value)
         elif self._watch.is_new(value):
-            if isinstance(value, dict):
-                self._watch.items(value)
+            if isinstance(value, dict | MappingProxyType):
+                self._watch.items(held(value))
             elif isinstance(value, list):
                 self._watch.sequence(value)
             elif isinstance(value, set):
@@ -122,10 +133,12 @@ class Seal:
             self._watch_own(value)
 
     def _watch_own(self, value: object) -> None:
-        """An object of a class that is not torch's or Python's, by what it holds."""
-        if is_foreign_class(type(value)) and not own_fields(value):
+        """An object by what it holds; one of torch's or Python's if it has a dictionary for that,
+        as a namespace has."""
+        kind = type(value)
+        if is_foreign_class(kind) and not own_fields(value) and not issubclass(kind, _PLAIN):
             return
-        if type(value).__flags__ & (1 << 9):
+        if _is_of_python(kind) or (_has_fields(value) and not isinstance(value, ModuleType)):
             self._watch_object(value)
 
     def _watch_object(self, value: Any) -> None:
@@ -145,9 +158,11 @@ class Seal:
 
         words: list[int] = []
         if self._layout is not None:
-            words = [id(value) + self._layout.kind]
-            if has_fields:
-                words = object_words(value, self._layout) + dict_words(fields, self._layout)
+            is_usual = has_fields and _is_of_python(kind)  # else they lie elsewhere, and stay there
+            words = (
+                object_words(value, self._layout) if is_usual else [id(value) + self._layout.kind]
+            )
+            words += dict_words(fields, self._layout) if has_fields else []
         self._watch.add(same, words)
         self._watch_slots(value, kind)
 
@@ -182,9 +197,7 @@ class Seal:
     def _watch_class(self, kind: type) -> None:
         if not self._watch.is_new(kind):
             return
-        held = next(iter(get_referents(kind.__dict__)), None)
-        fields: dict[str, Any] = held if isinstance(held, dict) else dict(vars(kind))
-        before, bases = dict(vars(kind)), kind.__bases__
+        fields, before, bases = held(vars(kind)), dict(vars(kind)), kind.__bases__
         state = self._reading.reach.state
 
         def same() -> bool:
@@ -228,6 +241,11 @@ class Seal:
             return
         words = [] if self._layout is None else cell_words(cell, self._layout)
         self._watch.add(lambda: _content(cell) is before, words)
+
+
+def _is_of_python(kind: type) -> bool:
+    """Whether a class was made by a `class` statement, which says where its objects' words lie."""
+    return bool(kind.__flags__ & (1 << 9))
 
 
 def _has_fields(value: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
+from gc import get_referents
 from operator import is_
 from typing import Any
 
@@ -117,6 +118,12 @@ class Watch:
 
     def _is_loose_same(self) -> bool:
         return all(same() for same in self._loose)
+
+
+def held(space: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The dictionary behind a view of one, such as a class has."""
+    found = space if isinstance(space, dict) else next(iter(get_referents(space)), None)
+    return found if isinstance(found, dict) else dict(space)
 
 
 def _array(value: Any) -> tuple[Any, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import operator
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import wraps
@@ -32,9 +35,11 @@ helper.gain = 3.0  # type: ignore[attr-defined]
 
 class Opaque:
     kind = 1
+    shared = operator.add
 
     def __init__(self) -> None:
         self.value = 1.5
+        self.act = operator.add
 
 
 class Model(nn.Module):
@@ -64,6 +69,8 @@ FACTS: list[tuple[str, str, Any]] = [
     ("CLOSURE_MATCH", "G['helper']", helper),
     ("CONSTANT_MATCH", "self.opaque.value", 1.5),
     ("CONSTANT_MATCH", "self.opaque.kind", 1),
+    ("FUNCTION_MATCH", "self.opaque.act", operator.add),
+    ("FUNCTION_MATCH", "self.opaque.shared", operator.add),
     ("TYPE_MATCH", "self.opaque", None),
     ("EQUALS_MATCH", "self.count", 0),
     ("EQUALS_MATCH", "self.cached_path", 1.0),
@@ -96,6 +103,8 @@ CHANGES: dict[str, Callable[[Model, pytest.MonkeyPatch], object]] = {
     "an object's field": lambda m, p: setattr(m.opaque, "value", 2.5),
     "a field that hides its class's": lambda m, p: setattr(m.opaque, "kind", 2),
     "a constant of a class": lambda m, p: p.setattr(Opaque, "kind", 2),
+    "a built-in that an object holds": lambda m, p: setattr(m.opaque, "act", operator.mul),
+    "a built-in that a class holds": lambda m, p: p.setattr(Opaque, "shared", operator.mul),
     "a class": lambda m, p: setattr(m.opaque, "__class__", type("Other", (Opaque,), {})),
     "what the model writes": lambda m, p: setattr(m, "count", 1),
     "a list that the model writes": lambda m, p: m.sequence.__setitem__(0, 2.0),
@@ -122,6 +131,41 @@ def test_a_tensor_that_the_model_writes_is_watched(way: str, shape: int) -> None
     model = Model()
     paths = paths_of(made(model), model)
     model.state = torch.zeros(shape)
+    assert not paths.are_whole()
+
+
+def test_tensors_of_arguments_end_with_their_call(way: str) -> None:
+    """The key of the next call has all that a graph wants of them; kept, they would hold a cache
+    of keys and values, or what a backward pass needs."""
+    model, x = Model(), torch.ones(3)
+    ledger = ledger_of([guard("TENSOR_MATCH", "x", x)], {}, Model.forward, (model, x), {})
+    assert ledger.tensors == ("x",)
+    paths = Paths(ledger, model, Model.forward, (model, x), {}, loose=())
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+    assert paths.are_whole()
+
+
+def test_a_way_that_raises_is_not_whole(way: str) -> None:
+    """Whatever an attribute raises stays here."""
+
+    class Raising(Opaque):
+        is_broken = False
+
+        def __getattr__(self, name: str) -> Any:
+            if self.is_broken:
+                raise RuntimeError("no such thing")
+            return 1.0
+
+    model = Model()
+    model.opaque = Raising()
+    guards = [guard("CONSTANT_MATCH", "self.opaque.virtual", 1.0)]
+    ledger = ledger_of(guards, {}, Model.forward, (model, 1), {})
+    paths = paths_of(ledger, model)
+    assert paths.are_whole()
+    Raising.is_broken = True
     assert not paths.are_whole()
 
 

@@ -23,6 +23,7 @@ SOURCE = """
 import functools
 import torch
 from dataclasses import dataclass
+from types import MappingProxyType, SimpleNamespace
 
 GAIN = 2.0
 TABLE = {"a": [1.0, 2.0]}
@@ -73,6 +74,10 @@ class Model(torch.nn.Module):
         self.partial = functools.partial(shifted, by=1.0)
         self.closed = closed(2.0)
         self.levels = [1.0, 2.0]
+        self.space = SimpleNamespace(gain=1.0)
+        self.empty = SimpleNamespace()
+        self.backing = {"a": 1.0}
+        self.view = MappingProxyType(self.backing)
         self.count = 0
 
     def forward(self, x):
@@ -160,6 +165,9 @@ CHANGES: dict[str, Callable[[Case], object]] = {
     "property": lambda c: setattr(c.code.Config, "size", property(lambda self: 7)),
     "slot": lambda c: setattr(c.model.slotted, "factor", 3.0),
     "private slot": lambda c: setattr(c.model.private, "_Private__hidden", 3.0),
+    "namespace": lambda c: setattr(c.model.space, "gain", 3.0),
+    "empty namespace": lambda c: setattr(c.model.empty, "gain", 3.0),
+    "view of a dictionary": lambda c: c.model.backing.update(a=2.0),
     "list": lambda c: c.model.levels.append(3.0),
     "partial keyword": lambda c: c.model.partial.keywords.update(by=2.0),
     "closure": lambda c: c.model.closed.change(5.0),
