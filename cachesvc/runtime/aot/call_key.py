@@ -8,14 +8,16 @@ tensors shared among them. Values of tensors are no part of it.
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from types import MemberDescriptorType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
 
 from cachesvc.core.digest import Json
+from cachesvc.runtime.code import class_name
 from cachesvc.runtime.functions import own_fields
 
 Key = tuple[Any, ...]
@@ -103,11 +105,20 @@ class _Walk:
             raise NoKey("a call has more arguments than a key holds")
         if kind is float:
             return ("float", value.hex())
-        if kind is list or kind is tuple:
-            return (kind.__name__, tuple([self.key(item, depth - 1) for item in value]))
-        if kind is dict:
-            return ("dict", self._pairs(value, depth))
-        return self._other(value, kind, depth)
+        if kind is tuple:
+            return ("tuple", tuple([self.key(item, depth - 1) for item in value]))
+        if kind is not list and kind is not dict:
+            return self._other(value, kind, depth)
+        if (known := self.seen.get(id(value))) is not None:
+            return ("again", known)
+        self._meet(value)
+        if kind is list:
+            return ("list", tuple([self.key(item, depth - 1) for item in value]))
+        return ("dict", self._pairs(value, depth))
+
+    def _meet(self, value: object) -> None:
+        self.seen[id(value)] = len(self.kept)
+        self.kept.append(value)
 
     def _with_fields(self, value: torch.Tensor, depth: int) -> Key:
         """A tensor that somebody has given attributes of its own."""
@@ -123,7 +134,7 @@ class _Walk:
         if kind in (torch.dtype, torch.device, torch.layout, torch.memory_format):
             return (kind.__name__, str(value))
         if isinstance(value, enum.Enum):
-            return ("enum", _name(kind), value.name)
+            return ("enum", _name(kind), value.name or str(value._value_))
         return self._object(value, kind, depth)
 
     def _object(self, value: Any, kind: type, depth: int) -> Any:
@@ -132,16 +143,16 @@ class _Walk:
         if known is not None:
             return ("again", known)
         if str(kind.__module__).partition(".")[0] in _OPAQUE or not _is_plain(kind):
-            raise NoKey(f"an argument is a {_name(kind)}, which no key describes")
-        self.seen[id(value)] = len(self.kept)
-        self.kept.append(value)
+            raise NoKey(f"an argument is a {class_name(kind)}, which no key describes")
+        name = _name(kind)
+        self._meet(value)
         inner: Any = ()
         if isinstance(value, dict):
             inner = self._pairs(value, depth)
         elif isinstance(value, list | tuple):
             inner = tuple([self.key(item, depth - 1) for item in value])
         fields = [(k, self.key(v, depth - 1)) for k, v in _fields(value, kind) if v is not value]
-        return (_OBJECTS, _name(kind), inner, tuple(fields))
+        return (_OBJECTS, name, inner, tuple(fields))
 
 
 def _is_plain(kind: type) -> bool:
@@ -164,6 +175,12 @@ def _fields(value: Any, kind: type) -> list[tuple[str, Any]]:
 
 
 def _name(kind: type) -> str:
+    """Where a class is found: of those that are made in a function, many can have one name."""
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = found.__dict__.get(part) if isinstance(found, type | ModuleType) else None
+    if found is not kind:
+        raise NoKey(f"an argument is a {class_name(kind)}, which is not what has that name")
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

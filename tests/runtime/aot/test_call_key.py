@@ -126,6 +126,38 @@ def test_shared_tensors_are_part_of_a_key() -> None:
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.parametrize("make", [lambda: [X], lambda: {"a": X}, lambda: Cache(1, X)])
+def test_shared_containers_are_part_of_a_key(make: Any) -> None:
+    """What a call writes to one of two is in the other, or is not."""
+    shared = make()
+    keys = [call_key([shared, shared], {}), call_key([make(), make()], {})]
+    assert keys[0] == call_key([one := make(), one], {})
+    assert len(set(keys)) == 2
+
+
+def test_a_list_that_holds_itself_has_a_key() -> None:
+    """The walk ends."""
+    endless: list[Any] = [X]
+    endless.append(endless)
+    assert call_key([endless], {}) != call_key([[X, [X]]], {})
+
+
+def local_class() -> Any:
+    class Local:
+        def __init__(self) -> None:
+            self.value = 1
+
+    return Local
+
+
+def test_a_class_that_its_name_does_not_lead_to_has_no_key() -> None:
+    """Another one may have the same name: a second one made by the same code, or the one before."""
+    with pytest.raises(NoKey, match="not what has that name"):
+        call_key([local_class()()], {})
+    with pytest.raises(NoKey, match="not what has that name"):
+        call_key([enum.Enum("Choice", "ONE", module=__name__).ONE], {})  # type: ignore[attr-defined]
+
+
 def test_an_object_that_holds_itself_has_a_key() -> None:
     """The walk ends, and tells which object is met again."""
     one, other = Cache(1, X), Cache(1, X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -76,8 +77,7 @@ class Model(torch.nn.Module):
         self.levels = [1.0, 2.0]
         self.space = SimpleNamespace(gain=1.0)
         self.empty = SimpleNamespace()
-        self.backing = {"a": 1.0}
-        self.view = MappingProxyType(self.backing)
+        self.view = MappingProxyType({"a": 1.0})
         self.count = 0
 
     def forward(self, x):
@@ -167,7 +167,7 @@ CHANGES: dict[str, Callable[[Case], object]] = {
     "private slot": lambda c: setattr(c.model.private, "_Private__hidden", 3.0),
     "namespace": lambda c: setattr(c.model.space, "gain", 3.0),
     "empty namespace": lambda c: setattr(c.model.empty, "gain", 3.0),
-    "view of a dictionary": lambda c: c.model.backing.update(a=2.0),
+    "view of a dictionary": lambda c: gc.get_referents(c.model.view)[0].update(a=2.0),
     "list": lambda c: c.model.levels.append(3.0),
     "partial keyword": lambda c: c.model.partial.keywords.update(by=2.0),
     "closure": lambda c: c.model.closed.change(5.0),
