@@ -9,10 +9,14 @@ goes the way it went before: through the compiler, or, where nothing was compile
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -40,6 +44,7 @@ Besides = Mapping[tuple[str, ...], Reading]
 MOST_READINGS = 3
 """How often in a row a model may be found changed by one call before nobody looks any more."""
 
+_MODULE_CALL = torch.nn.Module.__call__.__code__
 _NO_MEMORY = "can't allocate memory"  # as torch says it of a CPU
 
 CHANGED = "the model has changed"
@@ -82,6 +87,10 @@ class Watched:
                 return self._look_again()
         except Exception:  # attributes may raise anything, and code may be gone
             return CHANGED
+
+    def unlock(self) -> None:
+        """Another thread may have held the lock when this process was forked."""
+        self._lock = threading.Lock()
 
     @property
     def tensors(self) -> Collection[int]:
@@ -140,7 +149,7 @@ class Miss:
     blamed: tuple[Function, Exception] | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Dispatcher:
     """Stands in the place of a compiled call, and goes on to it where no function is right.
 
@@ -158,6 +167,9 @@ class Dispatcher:
     _settling: threading.RLock = field(default_factory=threading.RLock)
     _announced: bool = False
 
+    def __post_init__(self) -> None:
+        _dispatchers.add(self)
+
     @property
     def replaced(self) -> Callable[..., Any] | None:
         """The compiled call whose place this has taken; None if there was none."""
@@ -166,6 +178,8 @@ class Dispatcher:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_paused() or is_eager_wanted():
             return self.boundary.module._call_impl(*args, **kwargs)
+        if (other := self._other(sys._getframe(1))) is not None:
+            return other._call_impl(*args, **kwargs)
         compiling = stop_compiling()
         try:
             answer = self._answer(args, kwargs)
@@ -184,6 +198,19 @@ class Dispatcher:
         return answer
 
     passed_over(__call__)
+
+    def _other(self, caller: FrameType) -> Any:
+        """The module that is called, if it is another one that has been given all attributes of
+        this one's: as `DataParallel` makes them, which have parameters of their own."""
+        if caller.f_code is not _MODULE_CALL or self.boundary.replaced is not None:
+            return None
+        module = caller.f_locals["self"]
+        return None if module is self.boundary.holder else module
+
+    def unlock(self) -> None:
+        """Another thread may have held a lock when this process was forked."""
+        self._settling = threading.RLock()
+        self.watched.unlock()
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copy of a model starts without."""
@@ -306,6 +333,17 @@ class Dispatcher:
         if not self._announced:
             self._announced = True
             self.missed()
+
+
+_dispatchers: WeakSet[Dispatcher] = WeakSet()
+
+
+def _unlock_all() -> None:
+    for dispatcher in _dispatchers:
+        dispatcher.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _nothing() -> None:

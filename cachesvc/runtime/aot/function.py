@@ -236,7 +236,7 @@ def _load_graph(
     scope: dict[str, Any] = {"__name__": "cachesvc.generated"}
     for name, file in facts["libraries"].items():
         read_file(stored, file)
-        scope[name] = _load_kernel(stored.folder / file, stored.facts["files"][file])
+        scope[name] = _kernels.load(stored.folder / file, stored.facts["files"][file])
     if facts["launches"]:
         from cachesvc.runtime.aot.launch import load_launch
 
@@ -253,16 +253,26 @@ def _load_graph(
     return graph
 
 
-_LOADING = threading.Lock()
-_KERNELS: dict[str, Any] = {}
+class _Kernels:
+    """The kernels of libraries; libraries of equal bytes are loaded once."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def load(self, file: Path, digest: str) -> Any:
+        with self._lock:
+            if digest not in self._loaded:
+                self._loaded[digest] = _loaded(digest, file)
+            return self._loaded[digest]
+
+    def unlock(self) -> None:
+        """Another thread may have held the lock when this process was forked."""
+        self._lock = threading.Lock()
 
 
-def _load_kernel(file: Path, digest: str) -> Any:
-    """The kernel of a library; libraries of equal bytes are loaded once."""
-    with _LOADING:
-        if digest not in _KERNELS:
-            _KERNELS[digest] = _loaded(digest, file)
-        return _KERNELS[digest]
+_kernels = _Kernels()
+os.register_at_fork(after_in_child=_kernels.unlock)
 
 
 def _loaded(digest: str, file: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 
@@ -29,5 +30,10 @@ class Tally:
             self.misses += 1
             self.reasons[reason] += 1
 
+    def unlock(self) -> None:
+        """Another thread may have held the lock when this process was forked."""
+        self._lock = threading.Lock()
+
 
 tally = Tally()
+os.register_at_fork(after_in_child=tally.unlock)

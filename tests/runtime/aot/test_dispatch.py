@@ -312,6 +312,32 @@ def test_a_model_goes_its_own_way_in_copies_and_pickles(tally: Tally) -> None:
     assert armed.model(ONE) == "served"
 
 
+def test_a_module_that_was_given_its_attributes_goes_its_own_way(tally: Tally) -> None:
+    """As the replicas of DataParallel are: with parameters of their own, elsewhere."""
+    armed = Armed()
+    replica = Model.__new__(Model)
+    replica.__dict__.update(armed.model.__dict__)
+    assert isinstance(replica(ONE), torch.Tensor)
+    assert armed.model(ONE) == "served"
+    assert (tally.hits, tally.misses) == (1, 0)
+
+
+def test_a_forked_child_has_locks_of_its_own(tally: Tally) -> None:
+    """Whoever held them in the parent is not there."""
+    armed = Armed()
+    assert armed.dispatcher in dispatching._dispatchers
+    threads = [threading.Thread(target=lock.acquire) for lock in locks(armed)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    dispatching._unlock_all()
+    assert all(lock.acquire(blocking=False) for lock in locks(armed))
+
+
+def locks(armed: Armed) -> list[Any]:
+    return [armed.dispatcher._settling, armed.dispatcher.watched._lock]
+
+
 def test_no_thread_is_served_after_a_change_that_it_could_see(tally: Tally) -> None:
     """Threads call while another flips the mode: a call that began after a flip, and ended before
     the next one, has gone the right way."""
