@@ -26,6 +26,10 @@ from cachesvc.runtime.calls import signature
 from cachesvc.runtime.model import Reading, read_model
 
 
+MOST_FUNCTIONS = 32
+"""Calls that are never twice of one kind, as with a cache that grows, would be captured for ever."""
+
+
 @dataclass
 class Recorder:
     """Captures the calls of some models, by their names, into a directory.
@@ -75,6 +79,8 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> str:
+        if len(self.units) >= MOST_FUNCTIONS:
+            raise NotCaptured(f"{MOST_FUNCTIONS} kinds of calls have a function already")
         if is_transformed():
             raise NotCaptured("a transform or a mode of torch's is on")
         if recording.options is None:
