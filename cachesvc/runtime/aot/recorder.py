@@ -25,9 +25,8 @@ from cachesvc.runtime.backend import inductor_options
 from cachesvc.runtime.calls import signature
 from cachesvc.runtime.model import Reading, read_model
 
-
 MOST_FUNCTIONS = 32
-"""Calls that are never twice of one kind, as with a cache that grows, would be captured for ever."""
+"""Calls that are never of one kind twice, as with a cache that grows, would be captured forever."""
 
 
 @dataclass
