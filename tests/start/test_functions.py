@@ -330,6 +330,7 @@ for model, inside in forms():
         assert same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "kind"), [("equal", "Block"), ("unequal", "Numbered")])
 def test_blocks_of_a_model(starts: Starts, parts: Captures, label: str, kind: str) -> None:
     """Each block of a model that is compiled by regions calls a function that is right for it."""
