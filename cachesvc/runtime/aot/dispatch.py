@@ -302,6 +302,8 @@ class Dispatcher:
             return Miss(MISFIT)
         except PassedOn as passed:
             raise passed.error from None
+        except OSError:  # of this machine, as a full disk, and not of the function
+            return Miss(FAILED)
         except Exception as error:
             if _is_about_memory(error):
                 raise

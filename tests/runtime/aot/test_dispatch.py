@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import pickle
 import sys
 import threading
@@ -249,6 +250,15 @@ def test_no_room_is_told_to_the_caller(tally: Tally, error: Exception) -> None:
     armed = Armed(run=failing(error))
     with pytest.raises(type(error)):
         armed.model(ONE)
+    assert armed.failures == []
+
+
+def test_a_full_disk_is_no_fault_of_a_function(tally: Tally) -> None:
+    """The call goes the old way, and the next one may be served."""
+    armed = Armed(run=failing(OSError(errno.ENOSPC, "no space left")))
+    assert armed.model(ONE) == "old"
+    armed.function._run = lambda *args: "served"
+    assert armed.model(ONE) == "served"
     assert armed.failures == []
 
 
