@@ -144,7 +144,8 @@ class Function:
         call = self._call
         if self._shown is not call.asked:
             self._check(inputs)
-            self._shown = call.asked  # an older one than is asked for now shows nothing
+            if call.asked is self._asked:  # else it has begun too early to show anything
+                self._shown = call.asked
         if any(inputs[n].data_ptr() % _ALIGNMENT for n in self._aligned):
             raise DoesNotFit("the memory of an input is not aligned")
         if self.mutated and _are_mixed(inputs, self.mutated):
