@@ -178,7 +178,7 @@ def ledger_of(
     in which Dynamo went through the code in `traced`.
 
     What cannot be looked up from the call again is left out. Raises OwnArgument, and Unwritten for
-    a value that would have to be compared and cannot be told.
+    a value that would have to be compared and cannot be told, or a tensor that is not found again.
     """
     _check_arguments(args, kwargs)
     scope = {**bound(own, args, kwargs), "G": scope_of(own, aliases)}
@@ -191,7 +191,9 @@ def ledger_of(
             if _is_usable(expression, aliases) and _gives(expression, scope, expected)
         }
         if _is_tensor(entry) and _is_usable(str(entry.name), aliases):
-            tensors[str(entry.name)] = told(entry.value)
+            tensors[str(entry.name)] = _written(str(entry.name), entry.value)
+    if lost := [text for text, value in tensors.items() if not _gives(text, scope, value)]:
+        raise Unwritten(f"the tensor {lost[0]} cannot be looked up again")
     facts |= {e: v for e, v in _environment(entries, traced) if _gives(e, scope, v)}
     body = ", ".join((*facts, *tensors))
     code = compile(f"({body},)" if body else "()", "<ledger>", "eval")

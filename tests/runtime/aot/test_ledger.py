@@ -108,6 +108,15 @@ def test_a_tensor_of_another_kind_is_told(name: str) -> None:
     assert difference(ledger, TENSORS[name])
 
 
+def test_a_tensor_that_is_not_found_again_makes_no_ledger() -> None:
+    """As one among the globals of code around what was captured."""
+    guard = SimpleNamespace(
+        name="G['MASK']", guard_type="TENSOR_MATCH", value=torch.ones(2), has_value=True
+    )
+    with pytest.raises(Unwritten, match="MASK"):
+        ledger_of([guard], {}, Model.forward, (Model(), 1), {})
+
+
 def test_a_value_that_no_ledger_holds_is_a_difference() -> None:
     """And no error of the call in which it is met."""
     assert "object" in difference(made(1.0), object())
