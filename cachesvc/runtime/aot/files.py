@@ -29,7 +29,7 @@ from cachesvc.runtime.aot.call_key import Key, from_json, to_json
 from cachesvc.runtime.aot.capture import Captured, NotCaptured
 from cachesvc.runtime.aot.codes import dump, load
 
-FORMAT = 2
+FORMAT = 3
 RECORD, CODE, CONSTANTS = "function.json", "code.bin", "constants.pt"
 
 
