@@ -38,7 +38,11 @@ class Holder:
     """Equal to nothing but itself."""
 
 
-@pytest.mark.parametrize("constant", [{"a": 1}, [1], {1}, Holder(), lambda: 0], ids=repr)
+@pytest.mark.parametrize(
+    "constant",
+    [{"a": 1}, [1], {1}, Holder(), lambda: 0],
+    ids=["dict", "list", "set", "object", "function"],
+)
 def test_what_another_process_would_not_share_is_refused(constant: object) -> None:
     """Containers may be held by others, too; an object is itself alone; a lambda has no name."""
     with pytest.raises(ValueError, match="cannot be kept"):

@@ -63,7 +63,9 @@ def test_dynamo_is_stood_in_for_where_all_is_known() -> None:
     assert _there("f(u)", {"u": utils, "f": len}, {})["u"] is utils
 
 
-@pytest.mark.parametrize("value", [object(), lambda: 0, None, [1]], ids=repr)
+@pytest.mark.parametrize(
+    "value", [object(), lambda: 0, None, [1]], ids=["object", "function", "none", "list"]
+)
 def test_a_value_without_a_place_is_refused(value: object) -> None:
     """Nobody could find it again."""
     with pytest.raises(Unresolved, match="names it, a"):
