@@ -41,15 +41,25 @@ def gpt24() -> Workload:
     return Workload("gpt24", model, ((ids,),))
 
 
+def llama() -> Workload:
+    """A Llama of transformers: 16 layers, width 2048, bfloat16, one prompt of 512 tokens."""
+    return _llama("llama-1b", layers=16, width=2048, inner=8192)
+
+
 def llama8b() -> Workload:
-    """A Llama of the shape of those with eight billion parameters, bfloat16, 512 tokens."""
+    """The same of the shape of those with eight billion parameters."""
+    return _llama("llama-8b", layers=32, width=4096, inner=14336)
+
+
+def _llama(name: str, layers: int, width: int, inner: int) -> Workload:
+    """Made on the device itself: drawing so many weights takes minutes elsewhere."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
         num_attention_heads=32,
         num_key_value_heads=8,
         vocab_size=128256,
@@ -59,26 +69,7 @@ def llama8b() -> Workload:
     with torch.device(DEVICE):
         model = LlamaForCausalLM(config).eval().to(torch.bfloat16)
     ids = torch.randint(0, 128256, (1, 512), device=DEVICE)
-    return Workload("llama-8b", model, ({"input_ids": ids},))
-
-
-def llama() -> Workload:
-    """A Llama of transformers: 16 layers, width 2048, bfloat16, one prompt of 512 tokens."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        vocab_size=128256,
-        use_cache=False,
-    )
-    model = LlamaForCausalLM(config).eval().to(DEVICE, torch.bfloat16)
-    ids = torch.randint(0, 128256, (1, 512), device=DEVICE)
-    return Workload("llama-1b", model, ({"input_ids": ids},))
+    return Workload(name, model, ({"input_ids": ids},))
 
 
 def resnet50_training() -> Workload:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import cachesvc
-from cachesvc import Workload
 
 ARMS = {
     "eager": "eager",
@@ -30,26 +29,7 @@ TIMES_EAGER, PLUS_S, TIMES_FASTER = 1.5, 0.5, 40.0
 so many times faster than cold."""
 
 
-def llama16() -> Workload:
-    """A Llama of transformers: 16 layers, width 256, one prompt of 64 tokens."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=4096,
-        hidden_size=256,
-        intermediate_size=688,
-        num_hidden_layers=16,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        use_cache=False,
-    )
-    ids = torch.randint(0, 4096, (1, 64))
-    return Workload("llama16", LlamaForCausalLM(config).eval(), ({"input_ids": ids},))
-
-
-WORKLOADS = ("demo:gpt", "benchmarks.ladder:llama16")
+WORKLOADS = ("demo:gpt", "benchmarks.hf:workload")
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from typing import Any
 import boto3
 
 from benchmarks.pairs import Figures, in_turn
-from benchmarks.transfer import BUCKET, SERVER
+from benchmarks.s3_server import BUCKET, s3_server
 
 ARMS = ("without", "prefetch", "prefetch, compiler")
 
@@ -99,30 +99,12 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=3.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert server.stdout is not None
-        os.environ |= access(f"http://127.0.0.1:{server.stdout.readline().strip()}")
+    with s3_server() as access, tempfile.TemporaryDirectory(prefix="tccache-bench-") as folder:
+        os.environ |= access
         boto3.client("s3").create_bucket(Bucket=BUCKET)
-        with tempfile.TemporaryDirectory(prefix="tccache-bench-") as folder:
-            results = measure(Path(folder), options)
-    finally:
-        server.kill()
+        results = measure(Path(folder), options)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2))
-
-
-def access(endpoint: str) -> dict[str, str]:
-    """The variables by which boto3 finds a server on this machine."""
-    return {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "benchmark",
-        "AWS_SECRET_ACCESS_KEY": "benchmark",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
 
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, object]:

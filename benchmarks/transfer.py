@@ -11,25 +11,16 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.pairs import Figures, in_turn, ratio, wall_s
+from benchmarks.s3_server import BUCKET, s3_server
 from benchmarks.trees import enlarged, real_tree
 
 FILES = 2000
-BUCKET = "benchmark"
-# A server of its own process, as a real one is; it prints its address when it listens.
-SERVER = """
-import threading
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-threading.Event().wait()
-"""
 
 
 def main() -> None:
@@ -37,26 +28,18 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert server.stdout is not None
-        endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        with tempfile.TemporaryDirectory(prefix="tccache-bench-") as folder:
-            results = measure(Path(folder), endpoint, options.runs)
-    finally:
-        server.kill()
+    with s3_server() as access, tempfile.TemporaryDirectory(prefix="tccache-bench-") as folder:
+        results = measure(Path(folder), access, options.runs)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2))
 
 
-def measure(folder: Path, endpoint: str, runs: int) -> dict[str, object]:
+def measure(folder: Path, access: Mapping[str, str], runs: int) -> dict[str, object]:
     """Makes the tree, times both tools in turn, prints and returns the figures."""
     tree = enlarged(real_tree(folder / "real"), folder / "tree", FILES)
     files = [path for path in tree.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
-    environ = _environ(folder, endpoint)
+    environ = _environ(folder, access)
     aws = (
         os.environ.get("AWS_CLI") or shutil.which("aws") or sys.exit("no aws command: set AWS_CLI")
     )
@@ -104,17 +87,8 @@ def _figures(ours: Figures, theirs: Figures) -> dict[str, object]:
     }
 
 
-def _environ(folder: Path, endpoint: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "HOME": str(folder),
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "benchmark",
-        "AWS_SECRET_ACCESS_KEY": "benchmark",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "TCCACHE_TRUST": "store",
-    }
+def _environ(folder: Path, access: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "HOME": str(folder), **access, "TCCACHE_TRUST": "store"}
 
 
 def _environment(real: Path) -> dict[str, str]:

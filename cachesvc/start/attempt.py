@@ -20,7 +20,6 @@ from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime import directories, megacache
 from cachesvc.runtime.begins import before_compiler, is_compiler_loaded
-from cachesvc.runtime.compiler import do_without_compiler
 from cachesvc.runtime.context import read_context
 from cachesvc.runtime.ptxas import find_either_ptxas
 from cachesvc.runtime.spare import spare_all
@@ -175,7 +174,7 @@ class Attempt:
         """Says what was brought, and prepares the compiler for it."""
         self.brought = brought
         if brought.tier != AOT:
-            self._prepare_compiler()
+            self._spare_compiler(brought)
         self.notes.extend(brought.refused)
         self.notes.extend(f"left out, {text}" for text in brought.transfer.left_out)
         if repaired := brought.transfer.repaired:
@@ -192,13 +191,9 @@ class Attempt:
                 self._arm()
         self._load_artifacts(brought)
 
-    def _prepare_compiler(self) -> None:
-        if self.live is not None and (self.brought.has_inductor or self._is_filled()):
-            self._spare()
-
-    def _spare(self) -> None:
-        """Spares the compiler what it would do again although all that it needs is there."""
-        if self.live is not None:
+    def _spare_compiler(self, brought: Brought) -> None:
+        """Spares the compiler what it would do again although there are graphs for it."""
+        if self.live is not None and (brought.has_inductor or self._is_filled()):
             spare_all(self.live.places.records)
             find_either_ptxas()
 
@@ -235,9 +230,7 @@ class Attempt:
                 self.loaded += rest.units
                 self._go_down()
                 self._load_artifacts(rest)
-                if rest.has_inductor or self._is_filled():
-                    self._spare()
-                    do_without_compiler()
+                self._spare_compiler(rest)
             except TccacheError as error:
                 self.notes.append(str(error))
             except Exception as error:  # as above

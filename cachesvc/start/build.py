@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.address import Address
 from cachesvc.core.built import Built, BuiltCall
 from cachesvc.core.components import Components
 from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
@@ -26,7 +25,14 @@ from cachesvc.local.host import read_environment
 from cachesvc.local.tree import FoundUnit
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
-from cachesvc.start.captured import NOTHING_AHEAD, Ahead, Captured, captured, why_unverified
+from cachesvc.start.captured import (
+    NOTHING_AHEAD,
+    Ahead,
+    captured,
+    goal_of,
+    publish_captured,
+    why_unverified,
+)
 from cachesvc.start.goods import Goods, from_trees
 from cachesvc.start.options import chosen_tier
 from cachesvc.start.process import run_sample, workplace
@@ -129,7 +135,7 @@ class _Build:
         cold = self._start("cold")
         _check_captured(self.target, cold)
         _check_outputs(self.target, "compiled from nothing", cold)
-        self.goal = _goal(cold, self.environment)
+        self.goal = goal_of(cold, self.environment)
         self.context = Components.of(cold["context"])
         self.coverage = tuple(call["signature"] for call in cold["calls"])
         stage = open_repository(self.scratch / "store", None)
@@ -153,7 +159,7 @@ class _Build:
             found = captured(self.scratch / "functions", self._start("capture"))
             if not found.units:
                 return Ahead(reasons=found.reasons)
-            self._publish_functions(found)
+            publish_captured(self.scratch / "store", self.goal, found, self.coverage)
             self.progress("verify the functions in a fresh process")
             outcome = self._start("aot")
         except TccacheError as error:
@@ -170,13 +176,6 @@ class _Build:
             past=outcome["report"]["counts"]["aot_misses"],
             reasons=found.reasons,
         )
-
-    def _publish_functions(self, found: Captured) -> None:
-        """Adds functions to the copy that the verifying process starts from."""
-        stage = open_repository(self.scratch / "store", None)
-        facts = facts_of(self.goal, coverage=self.coverage)
-        collect = lambda: from_trees(Trees(aot=found.folder), found.context)  # noqa: E731
-        publish_goods(stage, self.goal, facts, collect, self.progress)
 
     def _start(self, arm: str) -> dict[str, Any]:
         home = self.scratch / arm
@@ -232,12 +231,6 @@ class _Build:
 
 def _if_there(path: Path) -> Path | None:
     return path if path.exists() else None
-
-
-def _goal(cold: Mapping[str, Any], environment: Components) -> Target:
-    model = Components.of(cold["model"])
-    address = Address(cold["name"], model.digest, environment.digest)
-    return Target(address, environment, model)
 
 
 def _check_captured(target: str, cold: Mapping[str, Any]) -> None:

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.report import Verdict
+from cachesvc.start.goods import from_trees
+from cachesvc.start.publishing import facts_of, publish_goods
+from cachesvc.start.settings import open_repository
+from cachesvc.start.target import Target
+from cachesvc.start.trees import Trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,25 @@ def captured(folder: Path, outcome: Mapping[str, Any]) -> Captured:
     reasons = tuple(dict.fromkeys(outcome["reasons"]))
     context = Components.of(outcome["context"])
     return Captured(folder, tuple(outcome["units"]), reasons, context)
+
+
+def goal_of(outcome: Mapping[str, Any], environment: Components) -> Target:
+    """What is published of a process that has told the name and the model of its workload."""
+    model = Components.of(outcome["model"])
+    address = Address(outcome["name"], model.digest, environment.digest)
+    return Target(address, environment, model)
+
+
+def publish_captured(
+    store: Path, goal: Target, found: Captured, coverage: tuple[str, ...] = ()
+) -> None:
+    """Publishes functions into a store for scratch, for a process that verifies them."""
+    publish_goods(
+        open_repository(store, None),
+        goal,
+        facts_of(goal, coverage=coverage),
+        lambda: from_trees(Trees(aot=found.folder), found.context),
+    )
 
 
 def why_unverified(outcome: Mapping[str, Any]) -> str:

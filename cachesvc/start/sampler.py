@@ -9,22 +9,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.address import Address
-from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.measure import CallTime, Sample
 from cachesvc.core.report import Verdict
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.local.host import read_environment
-from cachesvc.start.captured import Captured, captured
-from cachesvc.start.goods import from_trees
+from cachesvc.start.captured import captured, goal_of, publish_captured
 from cachesvc.start.process import run_sample
-from cachesvc.start.publishing import facts_of, publish_goods
 from cachesvc.start.sample import SampleSpec
-from cachesvc.start.settings import open_repository
-from cachesvc.start.target import Target
-from cachesvc.start.trees import Trees
 
 EXPECTED: Mapping[str, frozenset[Verdict]] = {
     "eager": frozenset({Verdict.EAGER}),
@@ -99,25 +92,13 @@ class Sampler:
         found = captured(home / "functions", outcome)
         if not found.units:
             raise TccacheError(f"nothing was captured: {'; '.join(found.reasons)}")
-        self._publish(found, outcome)
+        publish_captured(self._functions, goal_of(outcome, read_environment()), found)
         shutil.rmtree(home, ignore_errors=True)
         self._captured.add(variant.label)
 
-    def _publish(self, found: Captured, outcome: Mapping[str, Any]) -> None:
-        environment, model = read_environment(), Components.of(outcome["model"])
-        address = Address(outcome["name"], model.digest, environment.digest)
-        goal = Target(address, environment, model)
-        repository = open_repository(self._functions, None)
-        publish_goods(
-            repository,
-            goal,
-            facts_of(goal),
-            lambda: from_trees(Trees(aot=found.folder), found.context),
-        )
-
     @property
-    def _functions(self) -> str:
-        return str(self.scratch / "functions")
+    def _functions(self) -> Path:
+        return self.scratch / "functions"
 
     def clear(self, run: int, variant: Variant) -> None:
         """Drops what a cold sample has left for others."""
@@ -132,7 +113,7 @@ class Sampler:
             target=self.target,
             spawned=0.0,
             reference=str(self.scratch / f"eager-{run if arm == 'eager' else self.reference}.pt"),
-            store=self._functions if arm == "aot" else self.store,
+            store=str(self._functions) if arm == "aot" else self.store,
             trust=self.trust,
             publish=arm == "cold" and variant.label not in self.published,
             mega=str(self.scratch / f"{_folder(variant)}.mega"),

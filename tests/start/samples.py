@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cachesvc.core.bench import Composition
+from cachesvc.start import bench, sampler
 from cachesvc.start.sample import SampleSpec
 
 VERDICTS = {"eager": "eager", "cold": "cold", "megacache": "partial"}
@@ -97,3 +101,13 @@ class Samples:
     def arms(self) -> list[str]:
         """The arms in the order in which they were made."""
         return [arm for arm, *_ in self.asked]
+
+
+def without_processes(monkeypatch: pytest.MonkeyPatch) -> Samples:
+    """Samples that a bench makes without processes; what was published is in no store."""
+    made = Samples()
+    monkeypatch.setattr(sampler, "run_sample", made)
+    monkeypatch.setattr(
+        bench._Measuring, "_composition", lambda *_: Composition("weather/m/e", 7, {})
+    )
+    return made

@@ -13,14 +13,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from samples import Samples, outcome
+from samples import Samples, outcome, without_processes
 
-from cachesvc.core.bench import Composition
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
 from cachesvc.core.report import Verdict
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
-from cachesvc.start import bench as module
 from cachesvc.start import process, sample, sampler
 from cachesvc.start.baseline import gate, read_baseline
 from cachesvc.start.bench import bench
@@ -32,13 +30,7 @@ REGIONS = Variant(regions=True)
 
 @pytest.fixture
 def samples(monkeypatch: pytest.MonkeyPatch) -> Samples:
-    """Samples without processes; what was published is in no store."""
-    made = Samples()
-    monkeypatch.setattr(sampler, "run_sample", made)
-    monkeypatch.setattr(
-        module._Measuring, "_composition", lambda *_: Composition("weather/m/e", 7, {})
-    )
-    return made
+    return without_processes(monkeypatch)
 
 
 def test_arms_take_turns(samples: Samples) -> None:

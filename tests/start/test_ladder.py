@@ -11,24 +11,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from samples import SECONDS, Samples
+from samples import SECONDS, Samples, without_processes
 
 from benchmarks import ladder
-from cachesvc.core.bench import Composition
 from cachesvc.core.errors import TccacheError
-from cachesvc.start import bench as module
-from cachesvc.start import sampler
 
 
 @pytest.fixture
 def samples(monkeypatch: pytest.MonkeyPatch) -> Samples:
-    """Samples without processes."""
-    made = Samples()
-    monkeypatch.setattr(sampler, "run_sample", made)
-    monkeypatch.setattr(
-        module._Measuring, "_composition", lambda *_: Composition("weather/m/e", 7, {})
-    )
-    return made
+    return without_processes(monkeypatch)
 
 
 def ran(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

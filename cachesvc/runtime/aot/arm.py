@@ -10,10 +10,10 @@ from typing import Any
 from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot.boundary import Boundary, boundaries, has_hooks
 from cachesvc.runtime.aot.dispatch import Dispatcher, Watched
-from cachesvc.runtime.aot.files import Stored, read
+from cachesvc.runtime.aot.files import Stored, read, unit_of
 from cachesvc.runtime.aot.function import Function
 from cachesvc.runtime.aot.pins import Pins
-from cachesvc.runtime.aot.settings import context_difference
+from cachesvc.runtime.aot.settings import context_difference, deciding_context
 from cachesvc.runtime.model import Reading
 
 Failed = Callable[[str, str], None]
@@ -65,10 +65,10 @@ def disarm(models: Mapping[str, Any]) -> None:
     """Takes all dispatchers out of these models again."""
     for model in models.values():
         for boundary in boundaries(model):
-            call = boundary.holder.__dict__.get(boundary.attribute)
-            if isinstance(call, Dispatcher):
-                while isinstance(call, Dispatcher):
-                    call = call.replaced
+            found = call = boundary.holder.__dict__.get(boundary.attribute)
+            while isinstance(call, Dispatcher):
+                call = call.replaced
+            if call is not found:
                 boundary.put(call)
 
 
@@ -78,7 +78,7 @@ def _read(folders: Iterable[Path]) -> tuple[list[Stored], dict[str, str]]:
         try:
             found.append(read(folder))
         except TccacheError as error:
-            unread[f"aot/{folder.parent.name}/{folder.name}"] = str(error)
+            unread[unit_of(folder)] = str(error)
     return found, unread
 
 
@@ -97,6 +97,7 @@ class _Arming:
         self._failed = failed
         self._missed = missed
         self._pins = Pins(reading)
+        self._context = deciding_context()
         self.reasons: list[str] = []
         self.damaged: dict[str, str] = {}
 
@@ -128,7 +129,8 @@ class _Arming:
             if item.kind in place.kinds:
                 try:
                     reason = self._pins.difference(item.facts["pins"])
-                    if reason or (reason := context_difference(item.facts["pins"])):
+                    reason = reason or context_difference(item.facts["pins"], self._context)
+                    if reason:
                         self.reasons.append(f"{item.unit} is not used: {reason}")
                     else:
                         yield Function(item, place.module.forward)

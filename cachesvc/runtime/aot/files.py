@@ -50,7 +50,12 @@ class Stored:
     @property
     def unit(self) -> str:
         """The key of the unit."""
-        return f"aot/{self.folder.parent.name}/{self.folder.name}"
+        return unit_of(self.folder)
+
+
+def unit_of(folder: Path) -> str:
+    """The key of the unit whose files lie in a folder."""
+    return f"aot/{folder.parent.name}/{folder.name}"
 
 
 def write(

@@ -17,7 +17,7 @@ from cachesvc.core.errors import TccacheError
 from cachesvc.runtime.aot.boundary import Boundary, boundaries, has_hooks
 from cachesvc.runtime.aot.call_key import Key, NoKey, call_key
 from cachesvc.runtime.aot.capture import Captured, NotCaptured, capture
-from cachesvc.runtime.aot.files import write
+from cachesvc.runtime.aot.files import unit_of, write
 from cachesvc.runtime.aot.pins import pins_of
 from cachesvc.runtime.aot.settings import context_pin
 from cachesvc.runtime.aot.state import is_transformed, state_facts
@@ -101,7 +101,7 @@ class Recorder:
             state=key[1],
             pins={**pins_of(recording.reading, captured.traced), **context_pin()},
         )
-        return f"aot/{folder.parent.name}/{folder.name}"
+        return unit_of(folder)
 
     def _note(self, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> None:
         self.reasons.append(f"{signature(args, kwargs)}: {reason}")

@@ -68,7 +68,7 @@ class Seal:
             self._watch.close()
 
     def is_whole(self) -> bool:
-        """Whether all is as it was; once it is not, it stays so."""
+        """Whether all is as it was; what was changed and changed back counts as it was."""
         return self._watch.is_whole() and self._tensors.are_same()
 
     @property

@@ -18,18 +18,19 @@ _DECIDING = ("variable ", "inductor ", "dynamo ", OPS)
 _PIN = "context"
 
 
+def deciding_context() -> Components:
+    """The settings of this process, as they are now."""
+    context = read_context()
+    return Components.of({n: v for n, v in context.items() if n.startswith(_DECIDING)})
+
+
 def context_pin() -> dict[str, Json]:
-    """The settings of this process, to be kept with a function."""
-    return {_PIN: dict(_deciding(read_context()))}
+    """The same, to be kept with a function."""
+    return {_PIN: dict(deciding_context())}
 
 
-def context_difference(pins: Mapping[str, Any]) -> str:
+def context_difference(pins: Mapping[str, Any], here: Components) -> str:
     """What is set otherwise here than where a function was compiled; empty if nothing is."""
-    before = Components.of(pins[_PIN])
-    for difference in before.diff(_deciding(read_context())):
+    for difference in Components.of(pins[_PIN]).diff(here):
         return f"the context differs, {difference}"
     return ""
-
-
-def _deciding(context: Components) -> Components:
-    return Components.of({n: v for n, v in context.items() if n.startswith(_DECIDING)})
