@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -62,10 +63,11 @@ class DaemonPool:
 
     def close(self) -> None:
         """Drops what has not begun, and waits for what has."""
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
-                job[0].cancel()
+        with suppress(Empty):  # a thread may take the last one at any moment
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None:
+                    job[0].cancel()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

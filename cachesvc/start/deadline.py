@@ -83,8 +83,8 @@ def within(
     if seconds is None:
         return work(deadline)
     gone = 0.0 if begun is None else time.perf_counter() - begun
-    thread = beside(lambda: work(deadline), "tccache-start")
     try:
+        thread = beside(lambda: work(deadline), "tccache-start")
         if not wait_for(thread, max(seconds - gone, 0.0)) and deadline.close():
             deadline.check()
         while not wait_for(thread, _LOOK_S):

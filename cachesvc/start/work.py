@@ -21,6 +21,7 @@ class Work(Generic[T]):
         self._function = function
         self._ended = ended
         self._done = threading.Event()
+        self._over = threading.Event()
         self._results: list[T] = []
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -33,8 +34,11 @@ class Work(Generic[T]):
             self.error = error
         finally:
             self._done.set()
-            if self._ended is not None:
-                self._ended()
+            try:
+                if self._ended is not None:
+                    self._ended()
+            finally:
+                self._over.set()
 
     @property
     def is_done(self) -> bool:
@@ -47,7 +51,10 @@ class Work(Generic[T]):
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits for the end, at most so long; whether it has come."""
-        self._thread.join(seconds)
+        # Not by `join`: one that is interrupted leaves CPython 3.11 with the thread marked as
+        # stopped while it runs, so that nobody would wait for it any more.
+        if self.is_alive:
+            self._over.wait(seconds)
         return self.is_done
 
     def result(self) -> T:

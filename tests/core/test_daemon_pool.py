@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,25 @@ def test_closing_drops_what_has_not_begun() -> None:
     go.set()
     closing.join(10)
     assert one.result() == "done"
+
+
+def test_closing_while_a_thread_takes_the_last_job() -> None:
+    """Between the look for a job and its taking somebody else may have had it."""
+
+    class Late(SimpleQueue[Any]):
+        def empty(self) -> bool:
+            found = super().empty()
+            if not found:
+                self.get_nowait()  # as the pool's own thread does
+            return found
+
+    pool = DaemonPool(1, "test")
+    pool._jobs = Late()
+    pool._jobs.put((Future(), print, ()))
+    closing = threading.Thread(target=pool.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
 
 
 def test_the_interpreter_ends_while_a_job_hangs() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
 from cachesvc.start.deadline import Deadline, DeadlinePassed, within
 from cachesvc.start.work import Work
+
+T = TypeVar("T")
 
 
 def test_without_a_limit_the_work_runs_right_here() -> None:
@@ -67,14 +71,22 @@ def test_a_commit_that_has_begun_is_waited_for() -> None:
     assert len(waited) == 2
 
 
-def test_an_interrupt_ends_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller who is interrupted while it waits goes on, so nothing is committed any more."""
-    gone, told = threading.Event(), threading.Event()
-    join = threading.Thread.join
+def _interrupted(*_: object) -> bool:
+    raise KeyboardInterrupt
 
-    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
-        monkeypatch.setattr(threading.Thread, "join", join)
-        raise KeyboardInterrupt
+
+def _begun_and_interrupted(function: Callable[[], T], name: str) -> Work[T]:
+    Work(function, name)
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "interrupted", [{"wait_for": _interrupted}, {"beside": _begun_and_interrupted}], ids=["a", "b"]
+)
+def test_an_interrupt_ends_the_time_too(interrupted: dict[str, Any]) -> None:
+    """The caller who is interrupted while it waits, or as it begins to, goes on, so nothing is
+    committed any more."""
+    gone, told = threading.Event(), threading.Event()
 
     def work(deadline: Deadline) -> None:
         gone.wait(60)
@@ -82,9 +94,8 @@ def test_an_interrupt_ends_the_time_too(monkeypatch: pytest.MonkeyPatch) -> None
             pass
         told.set()
 
-    monkeypatch.setattr(threading.Thread, "join", joined)
     with pytest.raises(KeyboardInterrupt):
-        within(60, work)
+        within(60, work, **interrupted)
     gone.set()
     assert told.wait(60)
 
