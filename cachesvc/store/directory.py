@@ -10,14 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import BinaryIO
 
 from cachesvc.core.errors import AccessDenied, StoreError, UntrustedError, UsageError
+from cachesvc.core.ownership import others_may_write
 from cachesvc.store.contract import Stat, Store
-from cachesvc.store.ownership import others_may_write
 from cachesvc.store.streams import CHUNK, Source, Target
 
 STALE_S = 3600.0
@@ -147,6 +148,16 @@ class DirectoryStore(Store):
         with self._trouble("delete", key), suppress(*_ABSENT):
             os.unlink(place)
             self._remove_empty(os.path.dirname(place))
+
+    def _now(self) -> datetime:
+        """The clock of the file system, where this user can write to it; else this host's."""
+        try:
+            with tempfile.TemporaryFile(prefix=_TEMPORARY, dir=self.path) as file:
+                now = os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return super()._now()
+        _remove_stale(self.path, now - STALE_S)
+        return datetime.fromtimestamp(now, timezone.utc)
 
     def _remove_empty(self, folder: str) -> None:
         """Removes the directories that a delete left empty; the store's own stays."""

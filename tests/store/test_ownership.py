@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.core.ownership import others_may_write
 from cachesvc.store.directory import DirectoryStore
-from cachesvc.store.ownership import others_may_write
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
