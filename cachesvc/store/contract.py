@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO
 
@@ -103,6 +103,13 @@ class Store(ABC):
         """Removes an object; harmless if there is none."""
         self._delete(_checked(key))
 
+    def now(self) -> datetime:
+        """The time (UTC) by the clock that says when objects were written.
+
+        Where a store has no clock that can be asked, this host's.
+        """
+        return self._now()
+
     def check(self) -> None:
         """Returns if the store can be listed; else raises what the first use would raise."""
         next(iter(self._list("")), None)
@@ -125,6 +132,9 @@ class Store(ABC):
 
     @abstractmethod
     def _delete(self, key: str) -> None: ...
+
+    def _now(self) -> datetime:
+        return datetime.now(timezone.utc)
 
 
 def _checked(key: str) -> str:

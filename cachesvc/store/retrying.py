@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TypeVar
 
 from cachesvc.core.errors import AccessDenied, StoreError
@@ -70,6 +71,9 @@ class Retrying(Wrapper):
 
     def _delete(self, key: str) -> None:
         self._persist(lambda: self.inner._delete(key))
+
+    def _now(self) -> datetime:
+        return self._persist(self.inner._now)
 
     def _persist(self, call: Callable[[], T], can_repeat: Callable[[], bool] = lambda: True) -> T:
         for pause in self._pauses():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Literal
 
 from cachesvc.store.contract import Stat, Store
@@ -33,3 +34,6 @@ class Wrapper(Store):
 
     def _delete(self, key: str) -> None:
         self.inner._delete(key)
+
+    def _now(self) -> datetime:
+        return self.inner._now()
