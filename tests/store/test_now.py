@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,34 @@ def test_objects_are_dated_by_the_clock_that_is_told(
     assert now.utcoffset() == timedelta(0)
 
 
-def test_a_service_is_asked(serve: Any, answer: Any) -> None:
+Dated = Callable[[str], None]
+
+
+@pytest.fixture
+def dated(monkeypatch: pytest.MonkeyPatch) -> Dated:
+    """Has the servers of this machine date their answers so."""
+
+    def date(text: str) -> None:
+        monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda _: text)
+
+    return date
+
+
+def test_a_service_is_asked(serve: Any, answer: Any, dated: Dated) -> None:
     """An S3 service's own date counts, not this host's, and costs one request."""
-    script = serve(answer(body=LISTING, headers={"Date": "Sat, 03 Feb 2001 04:05:06 GMT"}))
+    dated("Sat, 03 Feb 2001 04:05:06 GMT")
+    script = serve(answer(body=LISTING))
     assert S3Store(f"s3://bucket/p?endpoint={script.url}").now() == LONG_AGO
     assert len(script.requests) == 1
 
 
 @pytest.mark.parametrize("date", ["", "yesterday"])
-def test_a_service_that_does_not_tell_the_time(serve: Any, answer: Any, date: str) -> None:
+def test_a_service_that_does_not_tell_the_time(
+    serve: Any, answer: Any, dated: Dated, date: str
+) -> None:
     """Nothing is taken in place of it: by a clock that is wrong, what is new looks old."""
-    script = serve(answer(body=LISTING, headers={"Date": date}))
+    dated(date)
+    script = serve(answer(body=LISTING))
     with pytest.raises(StoreError, match="does not tell the time"):
         S3Store(f"s3://bucket/p?endpoint={script.url}").now()
 
