@@ -1,8 +1,9 @@
 """A store under an S3 prefix, on AWS or any service that speaks its protocol.
 
 S3 shows an object whole or not at all, whether it came in one request or in parts, so order needs
-no care here. Every write carries a checksum of its bytes that the service verifies; reads are
-verified by botocore where the service sends a checksum.
+no care here. Every write carries a checksum of its bytes that the service verifies, and the
+condition that there is no object of its name yet; reads are verified by botocore where the service
+sends a checksum. Objects are deleted one at a time: a policy can then allow that by their names.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timezone
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cachesvc.core.errors import StoreError, UsageError
 from cachesvc.store.contract import Stat, Store
 from cachesvc.store.in_order import in_order
+from cachesvc.store.s3_conflict import persist
 from cachesvc.store.s3_options import S3Options
 from cachesvc.store.streams import Source, Target
 
@@ -97,11 +100,12 @@ class S3Store(Store):
             found.close()
 
     def _put(self, key: str, source: Source) -> None:
-        if source.size >= self._tuning.threshold:
-            self._put_parts(key, source)
-            return
+        in_parts = source.size >= self._tuning.threshold
+        persist(partial(self._put_parts if in_parts else self._put_whole, key, source))
+
+    def _put_whole(self, key: str, source: Source) -> None:
         data = source.whole()
-        self._wire.call(
+        self._wire.create(
             "put_object", key, Key=self._name(key), Body=data, **_sum(data), **self._encryption()
         )
 
@@ -111,14 +115,20 @@ class S3Store(Store):
             "create_multipart_upload", key, **name, ChecksumAlgorithm="CRC32", **self._encryption()
         )
         upload = {**name, "UploadId": begun["UploadId"]}
+        created = False
         try:
             jobs = self._part_jobs(key, upload, source)
             parts = {"Parts": list(in_order(jobs, self._tuning.at_once))}
-            self._wire.call("complete_multipart_upload", key, **upload, MultipartUpload=parts)
-        except BaseException:  # an interrupt too: parts that nobody aborts cost money for ever
-            with suppress(StoreError):
-                self._wire.call("abort_multipart_upload", key, **upload)
-            raise
+            created = self._wire.create(
+                "complete_multipart_upload", key, **upload, MultipartUpload=parts
+            )
+        finally:  # at an interrupt too: parts that nobody aborts cost money for ever
+            if not created:
+                self._abort(key, upload)
+
+    def _abort(self, key: str, upload: dict[str, str]) -> None:
+        with suppress(StoreError):
+            self._wire.call("abort_multipart_upload", key, **upload)
 
     def _part_jobs(
         self, key: str, upload: dict[str, str], source: Source
@@ -150,6 +160,16 @@ class S3Store(Store):
 
     def _delete(self, key: str) -> None:
         self._wire.find("delete_object", key, Key=self._name(key))
+
+    def _now(self) -> datetime:
+        """When the service answered: each of its answers is dated."""
+        query = {"Prefix": self._name(""), "MaxKeys": 1}
+        answer = self._wire.call("list_objects_v2", "the store", **query)
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+        try:
+            return parsedate_to_datetime(date).astimezone(timezone.utc)
+        except ValueError:  # never by this host's clock: what looks old may be deleted
+            raise StoreError(f"{self.url}: the endpoint does not tell the time; check it") from None
 
     def _encryption(self) -> dict[str, str]:
         """What a write asks of the service beyond the bucket's own setting."""

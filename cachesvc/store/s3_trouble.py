@@ -6,6 +6,7 @@ from botocore import exceptions as botocore
 from botocore.parsers import ResponseParserError
 
 from cachesvc.core.errors import AccessDenied, StoreError, TccacheError, UsageError
+from cachesvc.store.s3_conflict import ConflictError
 from cachesvc.store.s3_options import S3Options
 
 _RENEW = "renew the credentials (aws sso login, or a new session token)"
@@ -71,6 +72,8 @@ def answered(error: botocore.ClientError, what: str, options: S3Options) -> Stor
     )
     if error.operation_name == "AssumeRole":
         return AccessDenied(f"{text}; let the credentials assume {options.role}")
+    if code in {"ConditionalRequestConflict", "409"}:
+        return ConflictError(f"{text}; others write or delete it at the same moment; try again")
     if code in _FAILING:
         return StoreError(f"{text}; {_FAILING[code]}")
     if code in _DENIED or status in {401, 403}:

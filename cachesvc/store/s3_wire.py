@@ -22,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from cachesvc.store.s3_create import Creation
 from cachesvc.store.s3_options import S3Options
 from cachesvc.store.s3_trouble import answered, unanswered
 
@@ -36,6 +37,7 @@ class Wire:
 
     def __init__(self, options: S3Options) -> None:
         self._options = options
+        self._creation = Creation()
         with self._trouble("opening it"):
             self._client = _client(options)
 
@@ -53,6 +55,16 @@ class Wire:
         """One request; `what` names its object in errors. Raises StoreError."""
         with self._trouble(what):
             return self._call(operation, arguments)
+
+    def create(self, operation: str, key: str, **arguments: Any) -> bool:
+        """One request that writes an object: whether it did, or else there is one already.
+
+        Raises StoreError, and ConflictError if the write has to be begun again.
+        """
+        with self._trouble(key):
+            return self._creation.send(
+                lambda **condition: self._call(operation, {**arguments, **condition})
+            )
 
     def read(self, body: Any, most: int, what: str) -> bytes:
         """The next bytes of a response's body; none at its end. Raises StoreError."""
