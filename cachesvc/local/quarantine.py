@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from typing import Any
 from cachesvc.core.digest import DIGEST, digest_bytes
 from cachesvc.core.manifest import Unit
 from cachesvc.core.paths import path_issue
+from cachesvc.core.temporary import new_file
 from cachesvc.local.damage import content_digest
 from cachesvc.local.layout import is_passed_over, seed_order, unit_key
 from cachesvc.local.ledger import Ledger
@@ -144,7 +144,7 @@ def _set_units_aside(places: Places, units: Mapping[str, str], at: str) -> tuple
             kept = places.records / _FOLDER / _folder_name(unit)
             shutil.rmtree(kept, ignore_errors=True)
             for path in sorted(files, key=seed_order, reverse=True):
-                _move(files[path], kept / path)
+                _move(files[path], kept / path, places.records)
                 made[unit] = item  # from its first file on: without it the compiler finds no unit
     finally:
         if made:
@@ -199,22 +199,23 @@ def _put_back(places: Places, unit: str) -> bool:
     if back:
         for path, target in sorted(files.items(), key=lambda item: seed_order(item[0])):
             if target is not None:
-                _move(kept / path, target)
+                _move(kept / path, target, places.folder(path) or target.parent)
     shutil.rmtree(kept, ignore_errors=True)
     return back
 
 
-def _move(source: Path, target: Path) -> None:
-    """Renames; where that leads to another file system, the new file is seen when it is whole."""
+def _move(source: Path, target: Path, via: Path) -> None:
+    """Renames; where that leads to another file system, by way of a temporary in `via` beside the
+    target, so that the new file is seen when it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(source, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        temporary = target.parent / f".{secrets.token_hex(8)}.tmp"
-        shutil.copy2(source, temporary)
-        os.rename(temporary, target)
+        with new_file(via) as (temporary, _):
+            shutil.copy2(source, temporary)
+            os.rename(temporary, target)
         os.unlink(source)
 
 

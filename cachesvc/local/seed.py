@@ -1,8 +1,8 @@
 """Seeding: units into a live directory, each file by one link or rename, nothing overwritten.
 
 The invariant: a file that can be seen under its final name is whole and verified, and a group or
-cache entry is seen only after the files that it leads to. A seeder that is killed leaves a
-staging folder, which the next one removes, and files that are each whole.
+cache entry is seen only after the files that it leads to. A seeder that is killed leaves
+staging folders, which the next one removes, and files that are each whole.
 
 Two kinds of file are replaced where they lie: a group whose directory was copied or moved, so that
 its paths lead elsewhere and Triton would find nothing; and, with all of its unit, a file that is
@@ -14,10 +14,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +25,7 @@ from typing import Literal, NamedTuple, Protocol
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.manifest import Entry, Unit
+from cachesvc.core.temporary import make_folder, remove_folder, remove_left
 from cachesvc.local.broken import broken, is_named_by_content
 from cachesvc.local.durable import Flusher
 from cachesvc.local.group import localise, points_into, relocate
@@ -34,7 +34,7 @@ from cachesvc.local.ledger import Ledger, row_of
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import SetAside, is_set_aside, read_quarantine
-from cachesvc.local.whole import check_space, disk_errors, readable_file, write_whole
+from cachesvc.local.whole import check_space, disk_errors, readable_file
 
 _STAGE = ".tccache-stage-"
 _CHUNK = 1 << 20
@@ -114,7 +114,7 @@ class Seeder:
     ) -> None:
         self._flusher.close()
         for stage in self._stages.values():
-            shutil.rmtree(stage, ignore_errors=True)
+            remove_folder(str(stage))
         self._lock.release()
 
     def plan(self, units: Iterable[Unit]) -> SeedPlan:
@@ -182,7 +182,7 @@ class Seeder:
             for path in wanted:
                 self._place(path)
             for path, (file, content, sha256) in self._moved.items():
-                write_whole(file, content)
+                self._put_right(path, file, content)
                 self._ledger.note(path, row_of(file, sha256))
             self._ledger.note_origins((*whole, *in_place))
             self._ledger.write_if_changed(self._places.records)
@@ -263,20 +263,31 @@ class Seeder:
             return
         self._ledger.note(path, row_of(target, sha256))
 
+    def _put_right(self, path: str, file: Path, content: bytes) -> None:
+        """Writes a group again, by one rename, in a directory that has moved."""
+        staged = self._stage_of(path) / str(next(self._numbers))
+        with open(staged, "xb", opener=readable_file) as target:
+            target.write(content)
+            target.flush()
+            os.fdatasync(target.fileno())
+        os.rename(staged, file)
+
     def _stage_of(self, path: str) -> Path:
         folder = self._folder(path)
         if folder not in self._stages:
             folder.mkdir(parents=True, exist_ok=True)
-            self._stages[folder] = Path(tempfile.mkdtemp(prefix=self._stage_prefix, dir=folder))
+            self._stages[folder] = Path(make_folder(self._stage_prefix, folder))
         return self._stages[folder]
 
     def _remove_stages(self) -> None:
-        """Removes what a killed seeder left. It had this lock, so none of it is in use; stages of
-        others, who share a directory but not the lock, have another prefix."""
+        """Removes what killed seeders left. They had this lock, so none of it is in use; or, where
+        another one shares a directory, what nobody holds."""
         for _, folder in self._places.folders:
-            for name in _names_in(folder):
-                if name.startswith(self._stage_prefix):
-                    shutil.rmtree(folder / name, ignore_errors=True)
+            with suppress(OSError):
+                for stage in folder.glob(f"{self._stage_prefix}*"):
+                    shutil.rmtree(stage, ignore_errors=True)
+            remove_left(folder)
+        remove_left(self._places.records)
 
 
 def _link(staged: Path, target: Path) -> bool:
@@ -294,13 +305,6 @@ def _link(staged: Path, target: Path) -> bool:
     else:
         os.unlink(staged)
     return True
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _read_all(source: Readable) -> bytes:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from cachesvc.core.errors import AccessDenied, TccacheError
+from cachesvc.core.temporary import new_file, remove_left
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Replaces `file` by one rename. Raises TccacheError, leaving no temporary, if it cannot."""
-    temporary = file.parent / f".{secrets.token_hex(8)}.tmp"
+    """Replaces `file` by one rename. Raises TccacheError, leaving no temporary, if it cannot.
+
+    Temporaries that killed writers left in its folder are removed.
+    """
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "xb", opener=readable_file) as target:
-                target.write(data)
-                target.flush()
-                os.fdatasync(target.fileno())
+        remove_left(file.parent)
+        with new_file(file.parent, readable_file) as (temporary, target):
+            target.write(data)
+            target.flush()
+            os.fdatasync(target.fileno())
             os.replace(temporary, file)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 def readable_file(path: str, flags: int) -> int:

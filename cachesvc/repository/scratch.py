@@ -1,19 +1,24 @@
-"""Room on disk for packs that come and go."""
+"""Room on disk for what comes and goes."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError
-from cachesvc.core.temporary import make_folder, remove_folder
+from cachesvc.core.temporary import make_folder, remove_folder, remove_left
 
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
-    """A folder that is gone afterwards. Raises TccacheError if there is no room for it."""
+    """A folder that is gone afterwards. Raises TccacheError if there is no room for it.
+
+    What killed processes left there, of any purpose, is removed first.
+    """
     with scratch_errors(Path("the temporary directory")):
+        remove_left(tempfile.gettempdir())
         folder = make_folder(f"tccache-{purpose}-")
         try:
             yield Path(folder)

@@ -56,7 +56,7 @@ def bench(
     """
     check_target(target)
     _check(runs, variants, arms, calls)
-    with workplace("tccache-bench-") as scratch:
+    with workplace("bench") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         url = open_repository(place, trust).store.url
         sampler = Sampler(target, place, trust, scratch, options, calls)

@@ -101,7 +101,7 @@ def build(
     environment = read_environment()
     given, tiers = checked_tags(tags), chosen_tier(tier)
     repository = None if dry_run and store is None else open_repository(store, trust)
-    with workplace("tccache-build-") as folder:
+    with workplace("build") as folder:
         work = _Build(
             target, label, salt, tolerance, given, environment, folder, progress, slim, tiers
         )

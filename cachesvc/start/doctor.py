@@ -83,7 +83,7 @@ def _with_target(machine: Checkup, target: str, kept: Path | None, progress: Pro
     facts: dict[str, Json] = {"machine": machine.facts}
     failed: tuple[Finding, ...] = ()
     try:
-        with workplace("tccache-doctor-") as scratch:
+        with workplace("doctor") as scratch:
             for name in STARTS:
                 progress(f"{name} start of {target}")
                 trace = (kept or scratch / "traces") / name

@@ -34,7 +34,7 @@ def demo(
     a store a temporary local one is used. Raises TccacheError if an arm is not what its label says.
     """
     check_target(target)
-    with workplace("tccache-demo-") as scratch:
+    with workplace("demo") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         open_repository(place, trust)
         sampler = Sampler(target, place, trust, scratch)

@@ -8,7 +8,6 @@ import signal
 import site
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.core.temporary import holds
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
 from cachesvc.local.mounts import is_noexec
 from cachesvc.local.whole import check_space
+from cachesvc.repository.scratch import scratch
 from cachesvc.start.program import Ended
 from cachesvc.start.sample import SampleSpec, spec_text
 from cachesvc.start.target import SALT
@@ -46,18 +47,19 @@ _UNDER_HOME = {
 
 
 @contextmanager
-def workplace(prefix: str) -> Iterator[Path]:
+def workplace(purpose: str) -> Iterator[Path]:
     """A temporary folder for samples, whose directories lie in it.
 
-    Raises TccacheError if what they compile could not be loaded from there.
+    Raises TccacheError if there is no room for it, or if what they compile could not be loaded
+    from there.
     """
-    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        if is_noexec(Path(folder)):
+    with scratch(purpose) as folder:
+        if is_noexec(folder):
             raise TccacheError(
-                f"{os.path.dirname(folder)} is on a file system that is mounted noexec, and what is"
+                f"{folder.parent} is on a file system that is mounted noexec, and what is"
                 " compiled there must be loaded: set TMPDIR to a directory that can be run from"
             )
-        yield Path(folder)
+        yield folder
 
 
 def run_sample(
@@ -138,7 +140,14 @@ def execute(
     """Runs a program on its two files; how it ended, and what it said on stderr."""
     command = [sys.executable, "-m", program, str(spec_file), str(result_file)]
     done = subprocess.run(
-        command, env=environ, cwd=cwd, capture_output=True, text=True, check=False, errors="replace"
+        command,
+        env=environ,
+        cwd=cwd,
+        pass_fds=holds(),
+        capture_output=True,
+        text=True,
+        check=False,
+        errors="replace",
     )
     return Ended.of(done.returncode), done.stderr
 

@@ -2,7 +2,8 @@
 
 Order is what makes an object appear whole: all bytes go to a file whose name is no key, they reach
 the disk, and then one rename gives them the object's name. A writer that dies leaves such a file
-behind; a later put in the same directory removes it once it is old.
+behind, in the store's own directory, where the next put of any object finds and removes it once it
+is old.
 """
 
 from __future__ import annotations
@@ -75,28 +76,33 @@ class DirectoryStore(Store):
     def _put(self, key: str, source: Source) -> None:
         place = self._place(key)
         with self._trouble("write", key):
-            temporary, file = self._create_temporary(os.path.dirname(place))
+            temporary, file = self._create_temporary()
             try:
                 with file:
                     _write(file, source)
                     now = os.fstat(file.fileno()).st_mtime
-                os.replace(temporary, place)
+                self._rename(temporary, place)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary)
                 raise
             _settle(os.path.dirname(place))
-        _remove_stale(os.path.dirname(place), now - STALE_S)
+        _remove_stale(self.path, now - STALE_S)
 
-    def _create_temporary(self, folder: str) -> tuple[str, BinaryIO]:
-        """A new file that only this call writes, in a folder that is made if it is missing."""
-        path = os.path.join(folder, _TEMPORARY + os.urandom(8).hex())
+    def _create_temporary(self) -> tuple[str, BinaryIO]:
+        """A new file that only this call writes."""
+        self._make(self.path)
+        path = os.path.join(self.path, _TEMPORARY + os.urandom(8).hex())
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        mode = self._mode() & 0o644 | 0o600
+        return path, os.fdopen(os.open(path, flags, self._mode() & 0o644 | 0o600), "wb")
+
+    def _rename(self, temporary: str, place: str) -> None:
+        """Gives a file the object's name, in a folder that is made if it is missing."""
+        folder = os.path.dirname(place)
         for _ in range(_TRIES):  # a delete may remove the empty folder before the file is in it
             with suppress(FileNotFoundError):
                 self._make(folder)
-                return path, os.fdopen(os.open(path, flags, mode), "wb")
+                return os.replace(temporary, place)
         raise FileNotFoundError(errno.ENOENT, "the directory keeps vanishing", folder)
 
     def _make(self, folder: str) -> None:
@@ -250,5 +256,7 @@ def _remove_stale(folder: str, before: float) -> None:
     """Removes what dead writers left, judged by the clock of the file system that holds it."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < before:
-                os.unlink(entry.path)
+            if entry.name.startswith(_TEMPORARY):
+                with suppress(OSError):  # of another user, or gone by now
+                    if entry.stat(follow_symlinks=False).st_mtime < before:
+                        os.unlink(entry.path)

@@ -18,7 +18,7 @@ from cachesvc.local import quarantine
 from cachesvc.local.damage import damaged_units
 from cachesvc.local.layout import unit_key
 from cachesvc.local.ledger import Ledger
-from cachesvc.local.places import Places, under
+from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.quarantine import is_set_aside, read_quarantine, restore, set_aside, unit_files
 from cachesvc.local.receipt import read_receipt, receipt_of, write_receipt
 from cachesvc.local.seed import Seeder, SeedPlan
@@ -241,7 +241,7 @@ def test_another_file_system_is_copied_to(places: Places, monkeypatch: pytest.Mo
     rename = os.rename
 
     def refuse(source: Path, target: Path) -> None:
-        if Path(source).parent != Path(target).parent:
+        if (RECORDS in Path(source).parts) != (RECORDS in Path(target).parts):
             raise OSError(18, "Invalid cross-device link")
         rename(source, target)
 

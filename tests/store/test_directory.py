@@ -118,7 +118,7 @@ def test_what_dead_writers_left_goes_once_it_is_old(root: Path) -> None:
     """A put removes temporary files older than the limit, and no younger ones nor others' files."""
     store = DirectoryStore(root)
     store.put("a/b", b"1")
-    old, young, other = (root / "a" / name for name in (".tmp-old", ".tmp-young", ".other"))
+    old, young, other = (root / name for name in (".tmp-old", ".tmp-young", ".other"))
     for path, age in ((old, STALE_S + 60), (young, STALE_S - 60), (other, STALE_S + 60)):
         path.write_bytes(b"")
         written = (root / "a/b").stat().st_mtime - age
