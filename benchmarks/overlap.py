@@ -57,7 +57,7 @@ class Far(Wrapper):
         time.sleep(given["latency"])
         return super()._list(prefix)
 
-store = Far(open_store(given["store"], trust="store"))
+store = Far(open_store(given["store"], trusted=True))
 if given["arm"].startswith("prefetch"):
     begun = time.perf_counter()
     cachesvc.prefetch("llama", store=store, trust="store")

@@ -12,10 +12,15 @@ from cachesvc.core.paths import folders_of
 
 @dataclass(frozen=True)
 class Segment:
-    """A manifest under its name: the SHA-256 of the manifest's bytes."""
+    """A manifest under its name: the SHA-256 of the manifest's bytes.
+
+    `signers` are the public keys, in hex, whose signatures of these bytes are right, where anybody
+    has looked.
+    """
 
     name: str
     manifest: Manifest
+    signers: frozenset[str] = frozenset()
 
     @kept
     def units(self) -> tuple[Unit, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,10 +49,14 @@ def row_of(file: Path, sha256: str) -> Row:
 
 @dataclass(slots=True)
 class Ledger:
-    """Rows by entry path and origins by unit key; changed only under the live directory's lock."""
+    """Rows by entry path; by unit key, origins and the keys that had signed what was brought.
+
+    Changed only under the live directory's lock.
+    """
 
     rows: dict[str, Row] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
+    signers: dict[str, frozenset[str]] = field(default_factory=dict)
     triton: str = ""
     _changed: bool = False
 
@@ -69,8 +73,18 @@ class Ledger:
             rows = {path: _row(row) for path, row in raw["rows"].items()}
             table = [_origin(value) for value in raw["origins"]]
             origins = {unit: table[index] for unit, index in raw["units"].items()}
-            return cls(rows, origins, str(raw["triton"]))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            signed = raw.get("signers", {}).items()  # absent before anything could be signed
+            signers = {unit: frozenset(map(str, keys)) for unit, keys in signed}
+            return cls(rows, origins, signers, str(raw["triton"]))
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ):
             return cls()
 
     def settle(self, triton: Path | None) -> None:
@@ -92,6 +106,13 @@ class Ledger:
                 self.origins[unit.key] = unit.origin
                 self._changed = True
 
+    def note_signers(self, signers: Mapping[str, frozenset[str]]) -> None:
+        """Records which keys have signed these units, by key."""
+        for unit, keys in signers.items():
+            if self.signers.get(unit) != keys:
+                self.signers[unit] = keys
+                self._changed = True
+
     def forget(self, units: Collection[str]) -> None:
         """Knows nothing any more of the units with these keys."""
         gone = [path for path in self.rows if unit_key(path.split("/")) in units]
@@ -99,6 +120,7 @@ class Ledger:
             del self.rows[path]
         for unit in units:
             self._changed |= self.origins.pop(unit, None) is not None
+            self.signers.pop(unit, None)
         self._changed |= bool(gone)
 
     def write_if_changed(self, records: Path) -> None:
@@ -114,6 +136,7 @@ class Ledger:
                 "rows": self.rows,
                 "origins": [[o.created, o.model, dict(o.context), o.segment] for o in table],
                 "units": {unit: number[origin] for unit, origin in self.origins.items()},
+                "signers": {unit: sorted(keys) for unit, keys in self.signers.items()},
             },
             separators=(",", ":"),
         )

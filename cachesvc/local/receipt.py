@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.digest import digest_json
+from cachesvc.core.digest import digest_bytes, digest_json
 from cachesvc.local.whole import write_whole
 
-_VERSION = 4
+_VERSION = 5
 _FOLDER = "receipts"
 
 
@@ -67,9 +67,12 @@ def receipt_of(facts: dict[str, Any], files: Iterable[Path]) -> Receipt:
 
 
 def read_receipt(records: Path, scope: object, key: object) -> Receipt | None:
-    """The receipt of a scope, or None if there is none for just this key."""
+    """The receipt of a scope, or None if there is none for just this key, as it was written."""
     try:
-        raw = json.loads(_file(records, scope).read_bytes())
+        digest, _, text = _file(records, scope).read_bytes().partition(b"\n")
+        if digest != digest_bytes(text).encode():
+            return None
+        raw = json.loads(text)
         if raw["version"] != _VERSION or raw["key"] != digest_json(key):
             return None
         return Receipt(**raw["receipt"])
@@ -84,7 +87,8 @@ def write_receipt(records: Path, scope: object, key: object, receipt: Receipt) -
         "key": digest_json(key),
         "receipt": {name: getattr(receipt, name) for name in Receipt.__slots__},
     }
-    write_whole(_file(records, scope), json.dumps(value, separators=(",", ":")).encode())
+    text = json.dumps(value, separators=(",", ":")).encode()
+    write_whole(_file(records, scope), digest_bytes(text).encode() + b"\n" + text)
 
 
 def forget_receipts(records: Path) -> None:

@@ -11,15 +11,17 @@ damaged, so that every start would fail on it. A process that has the old one op
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
+import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Literal, NamedTuple, Protocol
 
 from cachesvc.core.digest import digest_bytes
@@ -28,7 +30,7 @@ from cachesvc.core.manifest import Entry, Unit
 from cachesvc.core.temporary import make_folder, remove_folder, remove_left
 from cachesvc.local.broken import broken, is_named_by_content
 from cachesvc.local.durable import Flusher
-from cachesvc.local.group import localise, points_into, relocate
+from cachesvc.local.group import MAX_BYTES, localise, points_into, relocate
 from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
@@ -153,6 +155,8 @@ class Seeder:
         `source` checks them as it is read; what it raises leaves nothing that could be committed.
         """
         target = self._locate(entry.path)
+        if is_group(entry.path) and entry.size > MAX_BYTES:
+            raise IntegrityError(f"{entry.path} is no Triton group: it has {entry.size} bytes")
         with disk_errors(target):
             staged = self._stage_of(entry.path) / str(next(self._numbers))
             with ExitStack() as unless_written:
@@ -168,8 +172,14 @@ class Seeder:
             self._flusher.add(file)
         self._staged[entry.path] = _Staged(staged, target, entry.sha256)
 
-    def commit(self, missing: Iterable[Unit], in_place: Iterable[Unit] = ()) -> None:
-        """Puts the files of missing units into place, and records who made all these units.
+    def commit(
+        self,
+        missing: Iterable[Unit],
+        in_place: Iterable[Unit] = (),
+        signers: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    ) -> None:
+        """Puts the files of missing units into place, and records who made all these units, and
+        which keys have signed them.
 
         A unit of which a file was neither staged nor in place is not seeded at all. A file that
         appeared meanwhile under its final name is left as it is, unless its unit was damaged.
@@ -185,6 +195,9 @@ class Seeder:
                 self._put_right(path, file, content)
                 self._ledger.note(path, row_of(file, sha256))
             self._ledger.note_origins((*whole, *in_place))
+            self._ledger.note_signers(
+                {u.key: signers.get(u.key, frozenset()) for u in (*whole, *in_place)}
+            )
             self._ledger.write_if_changed(self._places.records)
 
     def _check_space(self, entries: Iterable[Entry]) -> None:
@@ -219,7 +232,7 @@ class Seeder:
 
     def _compare(self, entry: Entry, file: Path) -> State:
         try:
-            data = file.read_bytes()
+            data = _read_regular(file)
         except FileNotFoundError:
             return "absent"
         except OSError:
@@ -305,6 +318,14 @@ def _link(staged: Path, target: Path) -> bool:
     else:
         os.unlink(staged)
     return True
+
+
+def _read_regular(file: Path) -> bytes:
+    # Without O_NONBLOCK a named pipe in the way would be waited for.
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", file)
+        return source.read()
 
 
 def _read_all(source: Readable) -> bytes:

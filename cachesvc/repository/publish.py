@@ -24,7 +24,7 @@ from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge
 from cachesvc.core.proof import Proof
 from cachesvc.core.proof import carried as carried_proof
 from cachesvc.core.requirement import Capabilities, Requirement
-from cachesvc.repository.listing import MANIFEST, PACK, object_key
+from cachesvc.repository.listing import MANIFEST, PACK, SIGNATURE, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.repository.scratch import scratch
@@ -71,12 +71,16 @@ class Facts:
     tags: tuple[str, ...] = ()
 
 
-def held_units(reading: Reading, host: Capabilities) -> dict[str, Unit]:
+def held_units(
+    reading: Reading, host: Capabilities, signing: frozenset[str] = frozenset()
+) -> dict[str, Unit]:
     """What the live segments offer to hosts like this one, by key.
 
-    A stored unit that this host cannot use does not count: another ISA wrote it.
+    A stored unit that this host cannot use does not count: another ISA wrote it. Where keys sign
+    (their public halves), neither does one that they have not signed: who trusts them lacks it.
     """
-    return merge(_fitting(reading.segments, host))
+    signed = (segment for segment in reading.segments if signing <= segment.signers)
+    return merge(_fitting(signed, host))
 
 
 def publish(
@@ -89,20 +93,21 @@ def publish(
     """Writes one segment with these drafts and, where that is cheap, all that is live already.
 
     Drafts that the live segments cover are left out; nothing is written if all of them are. Some
-    segments stay beside: see `_absorbed`. Raises TccacheError if there is nothing to publish (a
-    bundle is never empty), IntegrityError if readers would refuse the segment; then, as after any
-    error, no reader sees anything new.
+    segments stay beside: see `_absorbed`. The repository's keys sign the segment. Raises
+    TccacheError if there is nothing to publish (a bundle is never empty), IntegrityError if readers
+    would refuse the segment; then, as after any error, no reader sees anything new.
     """
     if not drafts:
         raise TccacheError(
             f"nothing to publish under {facts.address}: no unit was found; compile the model first,"
             " or name the directories that hold its cache"
         )
-    held = held_units(reading, host)
+    held = held_units(reading, host, repository.signing)
     fresh = [d for d in drafts if not covers(held.get(d.key), len(d.sources))]
     if not fresh:
         return Publication(facts.address, None)
-    absorbed = _absorbed(reading.segments, fresh, host)
+    own = [segment for segment in reading.segments if segment.signers == repository.signing]
+    absorbed = _absorbed(own, fresh, host)
     carried = _carried(absorbed, fresh)
     with scratch("push") as folder:
         file = folder / "pack"
@@ -110,7 +115,7 @@ def publish(
         sources += _spooled(repository, absorbed, carried, folder)
         pack, entries = write_pack(sources, file)
         units = (*carried.values(), *(_as_unit(draft, entries) for draft in fresh))
-        manifest = _manifest(facts, units, pack, reading.segments, absorbed)
+        manifest = _manifest(facts, units, pack, own, absorbed)
         name = _write(repository, manifest, file)
     return Publication(
         address=facts.address,
@@ -124,13 +129,15 @@ def publish(
 
 
 def _absorbed(
-    segments: tuple[Segment, ...], fresh: Sequence[Draft], host: Capabilities
+    segments: Sequence[Segment], fresh: Sequence[Draft], host: Capabilities
 ) -> tuple[Segment, ...]:
-    """The segments to be merged into the new one.
+    """The segments to be merged into the new one, out of those with the same signers.
 
-    A segment stays beside if this host cannot use one of its units, or if one of them would give
-    way to a unit that needs more of a host: merging by key would take it from other hosts. Of the
-    others the smallest are merged, as many as stay within the limit.
+    A signature says who has compiled something, so nobody signs what others have, and nobody takes
+    away a signature. A segment also stays beside if this host cannot use one of its
+    units, or if one of them would give way to a unit that needs more of a host: merging by key
+    would take it from other hosts. Of the others the smallest are merged, as many as stay within
+    the limit.
     """
     usable = [
         segment
@@ -242,11 +249,16 @@ def _extra(absorbed: Iterable[Segment]) -> Extra:
 
 
 def _write(repository: Repository, manifest: Manifest, pack: Path) -> str:
-    """Pack first, manifest last: the manifest is the commit point. What readers would refuse is
-    not written at all."""
+    """Pack first, then the signature, manifest last: the manifest is the commit point. What
+    readers would refuse is not written at all."""
     data = manifest.to_bytes()
     name = digest_bytes(data)
     Manifest.parse(data, f"the manifest to be published under {manifest.address}")
     repository.store.put_file(object_key(manifest.address, name, PACK), pack)
+    if repository.keys:
+        from cachesvc.repository.signing import sign
+
+        signature = sign(data, repository.keys)
+        repository.store.put(object_key(manifest.address, name, SIGNATURE), signature)
     repository.store.put(object_key(manifest.address, name, MANIFEST), data)
     return name

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +15,25 @@ from cachesvc.core.digest import digest_bytes, digest_stream
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.manifest import Entry, Manifest
 from cachesvc.core.merge import Segment, live
-from cachesvc.repository.listing import MANIFEST, PACK, Bundle, bundles, object_key
+from cachesvc.core.trust import EVERYONE, Trust
+from cachesvc.repository.listing import (
+    MANIFEST,
+    PACK,
+    SIGNATURE,
+    Bundle,
+    Listed,
+    bundles,
+    object_key,
+)
 from cachesvc.repository.scratch import scratch_errors
 from cachesvc.store.contract import Store
 
 if TYPE_CHECKING:
+    from cachesvc.repository.keys import SigningKey
     from cachesvc.repository.pack import VerifiedStream
 
 MAX_MANIFEST_BYTES = 64 << 20
+MAX_SIGNATURE_BYTES = 64 << 10
 _READERS = 8
 
 
@@ -30,11 +43,16 @@ class PackMissing(IntegrityError):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A segment that is not used, and why."""
+    """A segment that is not used, and why.
+
+    `untrusted` if nothing is wrong with it but that it is not signed by whom it should be, revoked,
+    or too old.
+    """
 
     address: Address
     segment: str
     reason: str
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +65,22 @@ class Reading:
 
 
 class Repository:
-    """The bundles of one store."""
+    """The bundles of one store, as far as `trust` lets them count.
 
-    def __init__(self, store: Store) -> None:
+    `keys` are those that sign what is published through it.
+    """
+
+    def __init__(
+        self, store: Store, trust: Trust = EVERYONE, keys: tuple[SigningKey, ...] = ()
+    ) -> None:
         self.store = store
+        self.trust = trust
+        self.keys = keys
+
+    @property
+    def signing(self) -> frozenset[str]:
+        """The public halves of the keys that sign."""
+        return frozenset(key.public for key in self.keys)
 
     def bundles(self, name: str | None = None) -> tuple[Bundle, ...]:
         """All bundles, or those of one name, by address."""
@@ -61,15 +91,27 @@ class Repository:
         """The bundle at this address, or None."""
         return next(iter(bundles(self.store.list(address.prefix))), None)
 
-    def read(self, bundle: Bundle, *, superseded: bool = False) -> Reading:
+    def read(self, bundle: Bundle, *, superseded: bool = False, signed: bool = False) -> Reading:
         """The manifests of a listed bundle, verified; superseded segments only if asked for.
 
-        A segment whose manifest is not what its name says, or says another address, is refused:
-        it is named, not used, and counts for nothing.
+        A segment whose manifest is not what its name says, says another address, or is not to be
+        trusted, is refused: it is named, not used, and counts for nothing. Who signed a segment is
+        found out where the trust asks for it, or with `signed`.
         """
+        weighed = signed or not self.trust.is_everyone
         with DaemonPool(_READERS, "tccache-read") as pool:
-            names = [listed.name for listed in bundle.segments]
-            results = list(pool.map(lambda name: self._segment(bundle.address, name), names))
+
+            def bring(listed: Listed) -> tuple[Future[bytes | None], Future[bytes | None] | None]:
+                name, address = listed.name, bundle.address
+                asked = weighed and listed.signature is not None
+                signature = pool.submit(self._signature, address, name) if asked else None
+                return pool.submit(self.manifest_bytes, address, name), signature
+
+            brought = [(listed.name, *bring(listed)) for listed in bundle.segments]
+            results = [
+                self._segment(bundle.address, name, manifest, signature)
+                for name, manifest, signature in brought
+            ]
         segments = [item for item in results if isinstance(item, Segment)]
         refused = [item for item in results if isinstance(item, Refused)]
         chosen = tuple(segments) if superseded else live(segments)
@@ -80,20 +122,47 @@ class Repository:
         key = object_key(address, segment, MANIFEST)
         return self.store.get(key, limit=MAX_MANIFEST_BYTES)
 
-    def _segment(self, address: Address, name: str) -> Segment | Refused | None:
+    def _signature(self, address: Address, segment: str) -> bytes | None:
+        key = object_key(address, segment, SIGNATURE)
+        return self.store.get(key, limit=MAX_SIGNATURE_BYTES)
+
+    def _segment(
+        self,
+        address: Address,
+        name: str,
+        manifest: Future[bytes | None],
+        signature: Future[bytes | None] | None,
+    ) -> Segment | Refused | None:
+        """The signature comes first; then digest and address, then what the manifest says."""
         where = object_key(address, name, MANIFEST)
         try:
-            data = self.manifest_bytes(address, name)
+            data = manifest.result()
             if data is None:
                 return None
+            found = self._signers(address, name, data, signature)
+            if issue := self.trust.signature_issue(found):
+                return Refused(address, name, f"{where} {issue}", untrusted=True)
             if digest_bytes(data) != name:
                 raise IntegrityError(f"{where} does not have the digest that its name says")
-            manifest = Manifest.parse(data, where)
-            if manifest.address != address:
-                raise IntegrityError(f"{where} says that it belongs to {manifest.address}")
+            parsed = Manifest.parse(data, where)
+            if parsed.address != address:
+                raise IntegrityError(f"{where} says that it belongs to {parsed.address}")
         except IntegrityError as error:
             return Refused(address, name, str(error))
-        return Segment(name, manifest)
+        if issue := self.trust.segment_issue(name, parsed.created, datetime.now(timezone.utc)):
+            return Refused(address, name, f"{where} {issue}", untrusted=True)
+        return Segment(name, parsed, found)
+
+    def _signers(
+        self, address: Address, name: str, manifest: bytes, signature: Future[bytes | None] | None
+    ) -> frozenset[str]:
+        data = None if signature is None else signature.result()
+        if data is None:
+            return frozenset()
+        # Loads the curve, which a store that is trusted as a whole has no use for.
+        from cachesvc.repository.signing import signers
+
+        return signers(manifest, data, object_key(address, name, SIGNATURE))
 
     def fetch(self, segment: Segment, target: Path) -> None:
         """Brings a segment's pack into the file `target` and checks its size and digest.

@@ -16,6 +16,7 @@ from cachesvc.local.tree import FoundUnit, Scan
 from cachesvc.local.usage import Watch, additions, listing
 from cachesvc.repository.publish import Publication
 from cachesvc.repository.repository import Repository
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import select
 from cachesvc.start.goods import Goods, from_live_directory
 from cachesvc.start.publishing import Pushed, facts_of, publish_goods
@@ -65,7 +66,7 @@ class Publisher:
 
     name: str
     store: StoreLike | None
-    trust: str | None
+    trust: TrustLike | None
     start: Start
     settle_s: float
     warn: Callable[[str], None]

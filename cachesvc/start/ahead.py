@@ -21,6 +21,7 @@ from cachesvc.local.places import Places
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.directories import current, use
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bring import bring
 from cachesvc.start.bundles import Selection
 from cachesvc.start.deadline import Deadline
@@ -52,7 +53,7 @@ class Ahead:
         self,
         label: str,
         store: StoreLike | None,
-        trust: str | None,
+        trust: TrustLike | None,
         *,
         tiers: Allowed,
         begun: float,

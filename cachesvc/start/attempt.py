@@ -25,6 +25,7 @@ from cachesvc.runtime.ptxas import find_either_ptxas
 from cachesvc.runtime.spare import spare_all
 from cachesvc.runtime.spawned import find_program_last
 from cachesvc.runtime.used import graph_units
+from cachesvc.start.access import TrustLike, access
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
 from cachesvc.start.deadline import Deadline, within
@@ -34,6 +35,7 @@ from cachesvc.start.options import Options, deadline_seconds
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike
 from cachesvc.start.target import Target, target
+from cachesvc.start.untrusted import evict_untrusted
 
 _CONTEXT = (
     "what differs may be in the compiler's keys: then what was compiled with the other value is not"
@@ -95,7 +97,7 @@ class Attempt:
         failed = {} if self.functions is None else self.functions.aside
         return (*self.brought.transfer.set_aside, *(f"{u}: {text}" for u, text in failed.items()))
 
-    def prepare(self, store: StoreLike | None, trust: str | None) -> None:
+    def prepare(self, store: StoreLike | None, trust: TrustLike | None) -> None:
         """Everything before the first call. Whatever goes wrong becomes a note.
 
         With on_miss="error" it is raised: BundleNotFound where there is nothing to be used.
@@ -114,7 +116,7 @@ class Attempt:
         if strict and not self.brought.is_usable:
             raise BundleNotFound("; ".join(self.notes) or "nothing of the bundle can be used here")
 
-    def _prepare(self, store: StoreLike | None, trust: str | None) -> None:
+    def _prepare(self, store: StoreLike | None, trust: TrustLike | None) -> None:
         started = time.perf_counter()
         with self.stage("identify"):
             live = self.locate()
@@ -124,8 +126,10 @@ class Attempt:
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
+            said = access(trust)
+            self.notes.extend(evict_untrusted(live.places, said.trusted(said.signing_keys())))
         seconds = deadline_seconds(self.options.deadline)
-        self.ahead = ahead = join(goal, store, trust, called=started, seconds=seconds)
+        self.ahead = ahead = join(goal, store, said, called=started, seconds=seconds)
         fetched = within(
             seconds,
             lambda deadline: self._fetch(goal, live, ahead, deadline),
@@ -154,6 +158,15 @@ class Attempt:
             stages = [("look up", time.perf_counter() - started)]
             tiers = self.options.tier
             brought = bring(repository, chosen, live.places, self.progress, deadline, tiers=tiers)
+            refused = brought.refused
+            while brought.newest is None and brought.refused:  # as if it were not there
+                listed = tuple(bundle for bundle in listed if bundle not in chosen.bundles)
+                chosen = self._choose(repository, goal, listed)
+                brought = bring(
+                    repository, chosen, live.places, self.progress, deadline, tiers=tiers
+                )
+                refused += brought.refused
+            brought = replace(brought, refused=refused)
             if brought.newest is not None:
                 moved = brought.transfer
                 stages += [("pull", moved.pull_s), ("seed", moved.seed_s)]

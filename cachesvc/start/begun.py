@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cachesvc.core.errors import TccacheError, unexpected
 from cachesvc.core.overlap import Overlap, Span, stages
+from cachesvc.start.access import TrustLike
 from cachesvc.start.options import chosen_tier, deadline_seconds
 from cachesvc.start.settings import StoreLike
 from cachesvc.start.work import Work
@@ -48,7 +49,7 @@ class Begun:
     def begin(
         self,
         store: StoreLike | None,
-        trust: str | None,
+        trust: TrustLike | None,
         tier: str | None,
         deadline: float | None,
     ) -> None:

@@ -18,6 +18,7 @@ from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.local.host import read_environment
 from cachesvc.runtime.workloads import check_target
+from cachesvc.start.access import PRIVATE, TrustLike, access
 from cachesvc.start.clock import now
 from cachesvc.start.inspect import show
 from cachesvc.start.process import workplace
@@ -35,7 +36,7 @@ def bench(
     arms: Sequence[str] = ARMS,
     calls: int = 20,
     store: str | os.PathLike[str] | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     command: str = "",
     progress: Progress = quiet,
 ) -> Bench:
@@ -58,8 +59,9 @@ def bench(
     _check(runs, variants, arms, calls)
     with workplace("bench") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
-        url = open_repository(place, trust).store.url
-        sampler = Sampler(target, place, trust, scratch, options, calls)
+        said = PRIVATE if store is None else access(trust)
+        url = open_repository(place, said).store.url
+        sampler = Sampler(target, place, said, scratch, options, calls)
         measuring = _Measuring(sampler, runs, tuple(variants), _in_order(arms), progress)
         interrupted = measuring.all()
         return Bench(
@@ -181,5 +183,5 @@ class _Measuring:
 
     def _composition(self, address: str) -> Composition:
         sampler = self.sampler
-        (detail,) = show(address, store=sampler.store, trust=sampler.trust)
+        (detail,) = show(address, store=sampler.store, trust=sampler.access)
         return Composition(address, detail.listing.bytes, detail.sections)

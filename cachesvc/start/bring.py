@@ -13,6 +13,7 @@ from cachesvc.core.errors import TccacheError
 from cachesvc.core.report import Transfer
 from cachesvc.core.requirement import Requirement
 from cachesvc.core.tier import ANY, AOT, DIRECTORIES, MEGACACHE, TIERS, Allowed
+from cachesvc.core.trust import Trust
 from cachesvc.local.host import read_capabilities
 from cachesvc.local.places import Places
 from cachesvc.local.receipt import Receipt, read_receipt, receipt_of, write_receipt
@@ -91,7 +92,7 @@ def bring(
     started = perf_counter()
     possible = DIRECTORIES_ONLY if chosen.is_loose else tiers
     for tier in reversed(TIERS):
-        receipt = read_receipt(places.records, _scope(chosen, tier), _key(chosen))
+        receipt = read_receipt(places.records, _scope(chosen, tier), _key(chosen, repository.trust))
         if receipt is not None and _is_wanted(receipt, tier, possible) and _holds(receipt):
             return _from_facts(receipt.facts, perf_counter() - started)
     # Only the long way loads what unpacks and seeds.
@@ -113,7 +114,7 @@ def bring(
         deadline=deadline,
     )
     brought = brought_of(found, transfer, places, best)
-    remember(places, chosen, found, brought)
+    remember(repository, places, chosen, found, brought)
     return brought
 
 
@@ -124,9 +125,12 @@ def _unused(chosen: Selection, tiers: Allowed) -> str:
     return f"the tier is {tiers.said}, and the bundle holds no such units that may be used here"
 
 
-def remember(places: Places, chosen: Selection, found: Holdings, brought: Brought) -> None:
-    """Writes the receipt for the next start, unless it would have something to tell again."""
-    if chosen.foreign or brought.refused or brought.transfer.kept or brought.transfer.set_aside:
+def remember(
+    repository: Repository, places: Places, chosen: Selection, found: Holdings, brought: Brought
+) -> None:
+    """Writes the receipt for the next start, unless it would have something to look at again."""
+    unsettled = repository.trust.max_age_s is not None or _is_damaged(found)
+    if chosen.foreign or unsettled or brought.transfer.kept or brought.transfer.set_aside:
         return
     sections = SECTIONS[str(brought.tier)]
     units = [unit for unit in found.units.values() if unit.section in sections]
@@ -135,15 +139,23 @@ def remember(places: Places, chosen: Selection, found: Holdings, brought: Brough
     # Without a receipt the next start goes the long way and comes to the same end.
     with suppress(OSError, TccacheError):
         receipt = receipt_of(facts, [file for file in placed if file is not None])
-        write_receipt(places.records, _scope(chosen, str(brought.tier)), _key(chosen), receipt)
+        key = _key(chosen, repository.trust)
+        write_receipt(places.records, _scope(chosen, str(brought.tier)), key, receipt)
+
+
+def _is_damaged(found: Holdings) -> bool:
+    """Whether a segment was refused for more than whose it is, which the next start finds too."""
+    return any(not refused.untrusted for refused in found.refused)
 
 
 def _scope(chosen: Selection, tier: str) -> list[str]:
     return [tier, *(bundle.address.prefix for bundle in chosen.bundles)]
 
 
-def _key(chosen: Selection) -> list[list[str]]:
-    return [[segment.name for segment in bundle.segments] for bundle in chosen.bundles]
+def _key(chosen: Selection, trust: Trust) -> list[object]:
+    """What must be equal for a receipt to hold: the segments, and what was asked of them."""
+    segments = [[segment.name for segment in bundle.segments] for bundle in chosen.bundles]
+    return [*segments, *([] if trust.digest is None else [trust.digest])]
 
 
 def held_tiers(found: Holdings) -> tuple[str, ...]:
@@ -199,6 +211,7 @@ def _to_facts(brought: Brought, found: Holdings) -> dict[str, Any]:
         "left_out": brought.transfer.left_out,
         "bundles": brought.bundles,
         "units": brought.units,
+        "refused": brought.refused,
         "needs": [[need.kind, need.value] for need in needs],
     }
 
@@ -215,6 +228,7 @@ def _from_facts(facts: Mapping[str, Any], seconds: float) -> Brought:
         cold_s=facts["cold_s"],
         coverage=tuple(facts["coverage"]),
         contexts=tuple(Components.of(context) for context in facts["contexts"]),
+        refused=tuple(facts["refused"]),
         transfer=Transfer(
             in_place=len(facts["units"]), left_out=tuple(facts["left_out"]), pull_s=seconds
         ),

@@ -25,6 +25,7 @@ from cachesvc.local.host import read_environment
 from cachesvc.local.tree import FoundUnit
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
+from cachesvc.start.access import PRIVATE, TrustLike
 from cachesvc.start.captured import (
     NOTHING_AHEAD,
     Ahead,
@@ -64,7 +65,7 @@ def build(
     target: str,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     label: str | None = None,
     salt: str | None = None,
     tags: Iterable[str] = (),
@@ -138,7 +139,7 @@ class _Build:
         self.goal = goal_of(cold, self.environment)
         self.context = Components.of(cold["context"])
         self.coverage = tuple(call["signature"] for call in cold["calls"])
-        stage = open_repository(self.scratch / "store", None)
+        stage = open_repository(self.scratch / "store", PRIVATE)
         staged = self.publish(stage, None)
         self.progress("verify in a fresh process")
         warm = self._start("warm")

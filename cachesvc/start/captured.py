@@ -10,6 +10,7 @@ from typing import Any
 from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.report import Verdict
+from cachesvc.start.access import PRIVATE
 from cachesvc.start.goods import from_trees
 from cachesvc.start.publishing import facts_of, publish_goods
 from cachesvc.start.settings import open_repository
@@ -46,7 +47,7 @@ def publish_captured(
 ) -> None:
     """Publishes functions into a store for scratch, for a process that verifies them."""
     publish_goods(
-        open_repository(store, None),
+        open_repository(store, PRIVATE),
         goal,
         facts_of(goal, coverage=coverage),
         lambda: from_trees(Trees(aot=found.folder), found.context),

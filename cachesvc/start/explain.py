@@ -16,6 +16,7 @@ from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.requirement import Unmet
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import neighbour
 from cachesvc.start.nearest import Subject, elsewhere, nearby, nearest, subject_of, the_one
 from cachesvc.start.progress import Progress, quiet
@@ -39,7 +40,7 @@ def explain(
     model: Any,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     label: str | None = None,
     environment: EnvironmentLike | None = None,
     salt: str | None = None,
@@ -66,7 +67,7 @@ def explain(
 
 
 def compare(
-    a: str, b: str, *, store: StoreLike | None = None, trust: str | None = None
+    a: str, b: str, *, store: StoreLike | None = None, trust: TrustLike | None = None
 ) -> Explanation:
     """What differs between two bundles; old is a's side, new is b's.
 

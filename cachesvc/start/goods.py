@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from cachesvc.core.address import ANY_MODEL
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin
+from cachesvc.local.layout import unit_key
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.megafile import Artifact
 from cachesvc.local.slim import slim
@@ -20,16 +21,33 @@ _KEYED = ("inductor/fxgraph/", "inductor/aotautograd/")
 
 @dataclass(frozen=True, slots=True)
 class Goods:
-    """Units, who made those that were once seeded here, and the context of those made here."""
+    """Units, who made those that were once seeded here, and the context of those made here.
+
+    `signers` has, for each unit that is or holds what was seeded here, the keys that had signed it;
+    `unsigned` are the keys of units that were left out for them.
+    """
 
     scan: Scan
     origins: Mapping[str, Origin]
     context: Components
+    signers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unsigned: frozenset[str] = frozenset()
 
     def only(self, wanted: Callable[[FoundUnit], bool]) -> Goods:
         """Those of the units that are wanted."""
         units = tuple(unit for unit in self.scan.units if wanted(unit))
         return replace(self, scan=replace(self.scan, units=units))
+
+    def signable(self, keys: frozenset[str]) -> Goods:
+        """What these keys (their public halves) may sign: all of it, where there are none.
+
+        A signature says that its owner has compiled something, or was told to sign it. So what was
+        brought here is signed by a key only if that key had signed it before.
+        """
+        foreign = frozenset(unit for unit, signed in self.signers.items() if not keys <= signed)
+        mine = self.only(lambda unit: unit.key not in foreign)
+        left = {unit.key for unit in self.scan.units} & foreign
+        return replace(mine, unsigned=frozenset(left))
 
     def slim(self) -> Goods:
         """The same without the files that no hit reads."""
@@ -99,7 +117,26 @@ def _belongs(unit: FoundUnit, origin: Origin | None, model: str, used: frozenset
 def _live_goods(environment: str, artifacts: tuple[Artifact, ...], context: Components) -> Goods:
     live = current(environment)
     scanned = scan(live_folders(live), artifacts)
-    return Goods(scanned, _origins(scanned, Ledger.read(live.places.records)), context)
+    ledger = Ledger.read(live.places.records)
+    signers = dict(_signers(scanned, artifacts, ledger))
+    return Goods(scanned, _origins(scanned, ledger), context, signers)
+
+
+def _signers(
+    scanned: Scan, artifacts: Iterable[Artifact], ledger: Ledger
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Who had signed the units that were seeded here, also where a unit has grown since, and the
+    artifacts that hold the same graphs."""
+    for unit in scanned.units:
+        if unit.key in ledger.origins:
+            yield unit.key, ledger.signers.get(unit.key, frozenset())
+    for artifact in artifacts:
+        from cachesvc.runtime.used import graph_units
+
+        own = unit_key(artifact.path.split("/"))
+        for graph in graph_units((artifact,)):
+            if graph in ledger.origins and own not in ledger.origins:
+                yield own, ledger.signers.get(graph, frozenset())
 
 
 def _origins(scanned: Scan, ledger: Ledger) -> dict[str, Origin]:

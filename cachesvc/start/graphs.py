@@ -16,6 +16,7 @@ from cachesvc.repository.listing import Bundle
 from cachesvc.repository.pack import copy
 from cachesvc.repository.repository import Repository
 from cachesvc.repository.scratch import scratch
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import again_if_moved, matching
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
@@ -25,7 +26,7 @@ def show_graphs(
     bundle: str,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     progress: Progress = quiet,
 ) -> tuple[Contents, ...]:
     """What each bundle holds that a name, digest or address means.
@@ -46,7 +47,7 @@ def show_code(
     code: str,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     progress: Progress = quiet,
 ) -> Code:
     """The code of one graph or kernel of the bundles meant.

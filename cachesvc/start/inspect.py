@@ -15,6 +15,7 @@ from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import matching
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
@@ -88,7 +89,7 @@ class Verification:
 
 
 def list_bundles(
-    name: str | None = None, *, store: StoreLike | None = None, trust: str | None = None
+    name: str | None = None, *, store: StoreLike | None = None, trust: TrustLike | None = None
 ) -> tuple[Listing, ...]:
     """All bundles of a store, or those that a name or model digest means. Reads no manifest."""
     repository = open_repository(store, trust)
@@ -112,7 +113,7 @@ def list_set_aside() -> tuple[SetAside, ...]:
 
 
 def show(
-    bundle: str, *, store: StoreLike | None = None, trust: str | None = None
+    bundle: str, *, store: StoreLike | None = None, trust: TrustLike | None = None
 ) -> tuple[Detail, ...]:
     """The bundles that a name, digest or address means, read. Raises BundleNotFound for none."""
     repository = open_repository(store, trust)
@@ -123,7 +124,7 @@ def remove(
     bundle: str,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     dry_run: bool = False,
 ) -> Removal:
     """Deletes bundles: manifests first, so that no reader finds one without its pack for long.
@@ -144,7 +145,7 @@ def verify(
     bundle: str | None = None,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     progress: Progress = quiet,
 ) -> Verification:
     """Checks every manifest, pack and entry of a store, or of the bundles meant, by its digest.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from cachesvc.core.overlap import Overlap
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
+from cachesvc.start.access import TrustLike
 from cachesvc.start.begun import Begun
 from cachesvc.start.prefetch import take
 from cachesvc.start.settings import StoreLike, open_repository
@@ -25,7 +26,7 @@ class Joined:
 
     begun: Begun | None
     store: StoreLike | None
-    trust: str | None
+    trust: TrustLike | None
     called: float
     waits: list[tuple[float, float]] = field(default_factory=list)
     _repository: Repository | None = None
@@ -72,7 +73,7 @@ class Joined:
 
 
 def join(
-    goal: Target, store: StoreLike | None, trust: str | None, *, called: float, seconds: float
+    goal: Target, store: StoreLike | None, trust: TrustLike | None, *, called: float, seconds: float
 ) -> Joined:
     """Waits for the prefetch of this name, store and word of trust, until `seconds` after `called`.
 

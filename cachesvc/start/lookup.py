@@ -7,6 +7,7 @@ from typing import Any
 
 from cachesvc.core.components import Components
 from cachesvc.core.proof import Proof
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import select
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import EnvironmentLike
@@ -36,7 +37,7 @@ def lookup(
     model: Any,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     label: str | None = None,
     environment: EnvironmentLike | None = None,
     salt: str | None = None,

@@ -9,6 +9,7 @@ from cachesvc.core.errors import TccacheError
 from cachesvc.core.measure import Measurement, Sample, arms_of
 from cachesvc.local.host import read_environment
 from cachesvc.runtime.workloads import check_target
+from cachesvc.start.access import PRIVATE, TrustLike, access
 from cachesvc.start.process import workplace
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.sampler import Sampler
@@ -23,7 +24,7 @@ def demo(
     *,
     runs: int = 1,
     store: str | os.PathLike[str] | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     progress: Progress = quiet,
 ) -> Measurement:
     """Cold start, publication, warm start: the whole product on one workload.
@@ -36,8 +37,9 @@ def demo(
     check_target(target)
     with workplace("demo") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
-        open_repository(place, trust)
-        sampler = Sampler(target, place, trust, scratch)
+        said = PRIVATE if store is None else access(trust)
+        open_repository(place, said)
+        sampler = Sampler(target, place, said, scratch)
         samples = tuple(_samples(sampler, runs, progress))
         (published,) = sampler.published.values()
     return Measurement(

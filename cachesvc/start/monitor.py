@@ -22,6 +22,7 @@ from cachesvc.core.daemon_pool import DaemonPool
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import TccacheError, UsageError, unexpected
 from cachesvc.core.report import Counts, Publishing, Report
+from cachesvc.start.access import TrustLike
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
 from cachesvc.start.supplement import Destination, Supplement, goal_of
 from cachesvc.start.target import named_models
@@ -46,7 +47,7 @@ def monitor(
     on_compile: OnCompile | None = None,
     publish: bool = False,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     label: str | None = None,
     salt: str | None = None,
     settle: float = SETTLE_S,

@@ -12,6 +12,7 @@ from cachesvc.core.address import check_name
 from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import UsageError
 from cachesvc.core.overlap import Prefetch
+from cachesvc.start.access import Access, TrustLike, access
 from cachesvc.start.begun import Begun
 from cachesvc.start.options import chosen_tier, deadline_seconds
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
@@ -23,14 +24,14 @@ class _Asked:
 
     label: str
     store: object
-    trust: str | None
+    access: Access
 
 
-def _asked(label: str, store: StoreLike | None, trust: str | None) -> _Asked:
+def _asked(label: str, store: StoreLike | None, trust: TrustLike | None) -> _Asked:
     place: object = os.environ.get("TCCACHE_STORE") if store is None else store
     if isinstance(place, os.PathLike):
         place = os.fspath(place)
-    return _Asked(label, place, trust or os.environ.get("TCCACHE_TRUST") or None)
+    return _Asked(label, place, access(trust))
 
 
 _begun: dict[_Asked, Begun] = {}
@@ -40,7 +41,7 @@ def prefetch(
     label: str,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     tier: str | None = None,
     compiler: bool = False,
     deadline: float | None = None,
@@ -50,8 +51,8 @@ def prefetch(
     To be called before torch is imported, the model built and its weights loaded: `warm_start` with
     the same label, store and trust then goes on with what was begun, and its report tells in
     `prefetched` how much of it was hidden. Everything under the name for this environment is
-    brought into the live directory, the newest bundle first. The store is TCCACHE_STORE, the word
-    of trust TCCACHE_TRUST, unless given.
+    brought into the live directory, the newest bundle first. The store is TCCACHE_STORE, whom to
+    trust TCCACHE_TRUST, unless given.
 
     tier: what may be used of a bundle, as for `warm_start`; the best of it is brought.
     compiler: imports torch's compiler in another thread, too, once the program has imported torch.
@@ -86,7 +87,7 @@ def prefetch(
     return found
 
 
-def take(label: str, store: StoreLike | None, trust: str | None) -> Begun | None:
+def take(label: str, store: StoreLike | None, trust: TrustLike | None) -> Begun | None:
     """The prefetch that was begun for these in this process, for who goes on with it; once."""
     found = _begun.pop(_asked(label, store, trust), None)
     return found if found is not None and found.is_own else None

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
-from cachesvc.core.errors import IntegrityError, TccacheError
+from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
 from cachesvc.core.manifest import Origin
 from cachesvc.core.merge import covers
 from cachesvc.core.proof import Proof
 from cachesvc.local.devices import foreign_devices
 from cachesvc.local.needs import unit_needs
-from cachesvc.local.tree import FoundFile, FoundUnit, Scan
+from cachesvc.local.tree import FoundFile, FoundUnit
 from cachesvc.repository.pack import ChangedWhilePacked, Source
 from cachesvc.repository.publish import Draft, Facts, Publication, held_units, publish
 from cachesvc.repository.repository import Reading, Repository
@@ -72,12 +72,19 @@ def publish_goods(
 ) -> Pushed:
     """Publishes what `collect` finds, again if a file changed while it was read.
 
-    Raises TccacheError if there is nothing to publish, IntegrityError if all of it is damaged, and
-    what the store raises.
+    Where keys sign, what others have compiled and these keys have not signed is left out. Raises
+    UsageError where keys are trusted and none signs: nobody like this process would use what it
+    publishes; TccacheError if there is nothing to publish, IntegrityError if all of it is damaged,
+    and what the store raises.
     """
+    if not repository.trust.is_everyone and not repository.keys:
+        raise UsageError(
+            f"what is published to {repository.store.url} would not be signed, and only what is"
+            " signed is used here: sign it with --sign-with FILE, TCCACHE_SIGN_WITH or sign_with="
+        )
     for attempt in range(_ATTEMPTS):
         progress("read the cache directories")
-        goods = collect()
+        goods = collect().signable(repository.signing)
         try:
             return again_if_moved(lambda: _publish(repository, goal, facts, goods, progress))  # noqa: B023
         except ChangedWhilePacked:
@@ -92,7 +99,7 @@ def _publish(
     reading = _read(repository, goal)
     stored = (unit for segment in reading.segments for unit in segment.manifest.units)
     host = capabilities(stored, foreign=goal.foreign)
-    held = held_units(reading, host)
+    held = held_units(reading, host, repository.signing)
     missing = [u for u in goods.scan.units if not covers(held.get(u.key), len(u.files))]
     damaged: list[str] = []
     drafts = list(_drafts(missing, facts, goods, damaged))
@@ -105,7 +112,7 @@ def _publish(
     if not goods.scan.units:
         raise TccacheError(
             f"nothing to publish under {facts.address}: no unit was found"
-            f"{_passed_over(goods.scan)}; compile the model first, or name the directories that"
+            f"{_passed_over(goods)}; compile the model first, or name the directories that"
             " hold its cache"
         )
     if drafts:
@@ -118,17 +125,23 @@ def _publish(
         files=goods.scan.files,
         bytes=goods.scan.size,
         skipped=goods.scan.skipped,
-        warnings=(*damaged, *_device_warning(missing, goal), *(r.reason for r in reading.refused)),
+        warnings=(
+            *damaged,
+            *_left_unsigned(goods),
+            *_device_warning(missing, goal),
+            *(refused.reason for refused in reading.refused),
+        ),
     )
 
 
-def _passed_over(scanned: Scan) -> str:
-    return "".join(f", {count} {reason} files passed over" for reason, count in scanned.skipped)
+def _passed_over(goods: Goods) -> str:
+    skipped = [f", {count} {reason} files passed over" for reason, count in goods.scan.skipped]
+    return "".join([*skipped, *(f"; {text}" for text in _left_unsigned(goods))])
 
 
 def _read(repository: Repository, goal: Target) -> Reading:
     bundle = repository.bundle(goal.address)
-    return Reading(goal.address, ()) if bundle is None else repository.read(bundle)
+    return Reading(goal.address, ()) if bundle is None else repository.read(bundle, signed=True)
 
 
 def _drafts(
@@ -152,6 +165,16 @@ def _source(file: FoundFile) -> Source:
 
 def _open(file: FoundFile) -> BinaryIO:
     return open(file.source, "rb") if file.content is None else io.BytesIO(file.content)
+
+
+def _left_unsigned(goods: Goods) -> Iterator[str]:
+    if count := len(goods.unsigned):
+        first = min(goods.unsigned)
+        more = f" and {count - 1} more units" if count > 1 else ""
+        yield (
+            f"{first}{more}: not signed, since they were brought here and this key has not signed"
+            " them: sign what was compiled here, or name the directories that hold them"
+        )
 
 
 def _device_warning(units: Iterable[FoundUnit], goal: Target) -> Iterator[str]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.errors import BundleNotFound, IntegrityError
+from cachesvc.core.errors import BundleNotFound, IntegrityError, TccacheError, UntrustedError
 from cachesvc.core.report import Transfer
 from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS, Places
 from cachesvc.local.whole import write_whole
-from cachesvc.repository.repository import Repository
+from cachesvc.repository.repository import Refused, Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
+from cachesvc.start.access import TrustLike
 from cachesvc.start.bring import brought_of, held_tiers, remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
 from cachesvc.start.progress import Progress, quiet
@@ -22,6 +23,7 @@ from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled,
 from cachesvc.start.target import EnvironmentLike
 from cachesvc.start.transfer import Holdings, holdings, seed
 from cachesvc.start.trees import PathLike, Trees
+from cachesvc.start.untrusted import evict_untrusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def pull(
     model: Any,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     label: str | None = None,
     inductor_dir: PathLike | None = None,
     triton_dir: PathLike | None = None,
@@ -98,15 +100,17 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
     refused = tuple(item.reason for item in found.refused)
     if not found.units:
         if refused:
-            raise IntegrityError(f"nothing usable was found: {'; '.join(refused)}", refused)
+            raise _unusable(found.refused)
         return Pulled((), Transfer(left_out=found.left_out))
     with scratch("mega") as folder:
         places, notes = _places(found, trees, folder)
+        if not trees:
+            notes = (*notes, *evict_untrusted(places, repository.trust))
         transfer = seed(repository, found, places, progress=progress)
         artifacts = _write_mega(found, places, trees)
     if not trees:
         for tier in held_tiers(found):
-            remember(places, chosen, found, brought_of(found, transfer, places, tier))
+            remember(repository, places, chosen, found, brought_of(found, transfer, places, tier))
     return Pulled(
         bundles=found.addresses,
         transfer=transfer,
@@ -114,6 +118,18 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
         artifacts=artifacts,
         notes=(*notes, *refused),
     )
+
+
+def _unusable(refused: tuple[Refused, ...]) -> TccacheError:
+    """Nothing was found but what is not used, which is said by the error's class."""
+    reasons = tuple(item.reason for item in refused)
+    told = "; ".join(reasons)
+    if all(item.untrusted for item in refused):
+        return UntrustedError(
+            f"nothing trusted was found: {told}: have it signed with a key that is trusted here, or"
+            " trust the key that signed it"
+        )
+    return IntegrityError(f"nothing usable was found: {told}", reasons)
 
 
 def _places(found: Holdings, trees: Trees, spare: Path) -> tuple[Places, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
 from cachesvc.local.needs import load_parsers
 from cachesvc.repository.publish import Facts, Publication
+from cachesvc.start.access import TrustLike
 from cachesvc.start.beside import Beside
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
 from cachesvc.start.progress import Progress, quiet
@@ -26,7 +27,7 @@ def push(
     model: Any,
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     label: str | None = None,
     inductor_dir: PathLike | None = None,
     triton_dir: PathLike | None = None,
@@ -68,7 +69,7 @@ def push_beside(
     report: Report,
     *,
     store: StoreLike | None,
-    trust: str | None,
+    trust: TrustLike | None,
     label: str | None,
     salt: str | None,
 ) -> Beside:
@@ -91,7 +92,7 @@ def push_made(
     calls: Iterable[str],
     context: Components,
     store: StoreLike | None,
-    trust: str | None,
+    trust: TrustLike | None,
 ) -> Pushed:
     """Publishes what this process has compiled or used until now, from any thread.
 

@@ -23,6 +23,7 @@ from cachesvc.local.tree import scan
 from cachesvc.local.usage import additions, watch
 from cachesvc.repository.publish import Publication
 from cachesvc.runtime.directories import current
+from cachesvc.start.access import TrustLike, access
 from cachesvc.start.additions import Publisher, Start
 from cachesvc.start.bring import DIRECTORIES_ONLY, Brought, bring
 from cachesvc.start.bundles import again_if_moved, select
@@ -33,11 +34,12 @@ from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import (
     DISABLED,
     StoreLike,
-    chosen_store,
+    chosen_repository,
     is_disabled,
     open_repository,
 )
 from cachesvc.start.trees import live_folders
+from cachesvc.start.untrusted import evict_untrusted
 
 SETTLE_S = 10.0
 PATIENCE_S = 30.0
@@ -88,7 +90,7 @@ def run(
     command: Sequence[str],
     *,
     store: StoreLike | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     publish: bool = True,
     deadline: float | None = None,
     settle: float = SETTLE_S,
@@ -156,7 +158,7 @@ class _Run:
 
     name: str
     store: StoreLike | None
-    trust: str | None
+    trust: TrustLike | None
     progress: Progress
     warn: Callable[[str], None]
     environment: Components = field(default_factory=Components)
@@ -184,7 +186,7 @@ class _Run:
     def check_store(self) -> None:
         """Raises for a store that the caller named wrongly; one that fails is met again later."""
         try:
-            chosen_store(self.store, self.trust)
+            chosen_repository(self.store, self.trust)
         except (UsageError, UntrustedError):
             raise
         except TccacheError as error:
@@ -285,7 +287,10 @@ class _Run:
 
 def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
     run.progress(f"look for bundles of {run.name}")
-    repository = open_repository(run.store, run.trust)
+    said = access(run.trust)
+    evicted = evict_untrusted(live.places, said.trusted(said.signing_keys()))
+    notes = tuple(evicted)
+    repository = open_repository(run.store, said)
 
     def attempt() -> Brought:
         deadline.check()
@@ -300,7 +305,12 @@ def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
         brought.bundles,
         frozenset(brought.units),
         transfer,
-        (*brought.refused, *_left_out(transfer.left_out), *_set_aside(transfer.set_aside)),
+        (
+            *notes,
+            *brought.refused,
+            *_left_out(transfer.left_out),
+            *_set_aside(transfer.set_aside),
+        ),
     )
 
 

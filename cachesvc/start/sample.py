@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar  # noqa: E402
 
 from cachesvc.core.digest import Json  # noqa: E402
 from cachesvc.core.errors import TccacheError, UsageError  # noqa: E402
+from cachesvc.start.access import Access  # noqa: E402
 
 if TYPE_CHECKING:
     from cachesvc.core.report import Report
@@ -47,8 +48,9 @@ class SampleSpec:
     makes records of them, and the cold arm leaves what a publication needs: its address and its
     context. `mega` is the file of the mega-cache: the cold arm writes it, the mega-cache arm starts
     from it. `functions` is the directory that the capture arm writes to. `tolerance` is relative,
-    None for the usual. `variant` and `options` are the fields of a Variant and of WorkloadOptions.
-    With `rounds` the calls are made so many times more, for at most about `enough_s` seconds.
+    None for the usual. `access`, `variant` and `options` are the fields of an Access, a
+    Variant and of WorkloadOptions. With `rounds` the calls are made so many times more, for at
+    most about `enough_s` seconds.
     """
 
     arm: str
@@ -56,7 +58,7 @@ class SampleSpec:
     spawned: float
     reference: str
     store: str | None = None
-    trust: str | None = None
+    access: Mapping[str, Any] = field(default_factory=dict)
     label: str | None = None
     publish: bool = False
     proving: bool = False
@@ -220,7 +222,7 @@ def _start(spec: SampleSpec, workload: Workload, calls: Round) -> Report:
         workload.model,
         calls=calls.calls,
         store=spec.store,
-        trust=spec.trust,
+        trust=_access(spec),
         label=spec.label or workload.name,
         tier=_TIERS[spec.arm],
         fallback=False,  # another model's bundle would hide that this one was not found
@@ -300,11 +302,20 @@ def _captured(mega: Path) -> dict[str, Json]:
     return {"context": dict(read_context()), "artifacts": len(artifacts)}
 
 
+def _access(spec: SampleSpec) -> Access:
+    """The value that the spec holds as JSON."""
+    said: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in spec.access.items()
+    }
+    return Access(**said)
+
+
 def _publish(spec: SampleSpec, workload: Workload, report: Report) -> dict[str, Json]:
     from cachesvc.start.push import push
 
     label = spec.label or workload.name
-    pushed = push(workload.model, store=spec.store, trust=spec.trust, label=label, report=report)
+    pushed = push(workload.model, store=spec.store, trust=_access(spec), label=label, report=report)
     return {
         "address": str(pushed.publication.address),
         "segment": pushed.publication.segment,

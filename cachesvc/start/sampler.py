@@ -15,6 +15,7 @@ from cachesvc.core.report import Verdict
 from cachesvc.core.variant import Variant
 from cachesvc.core.workload_options import WorkloadOptions
 from cachesvc.local.host import read_environment
+from cachesvc.start.access import PRIVATE, Access
 from cachesvc.start.captured import captured, goal_of, publish_captured
 from cachesvc.start.process import run_sample
 from cachesvc.start.sample import SampleSpec
@@ -53,7 +54,7 @@ class Sampler:
 
     target: str
     store: str
-    trust: str | None
+    access: Access
     scratch: Path
     options: WorkloadOptions = WorkloadOptions()
     rounds: int = 3
@@ -114,7 +115,7 @@ class Sampler:
             spawned=0.0,
             reference=str(self.scratch / f"eager-{run if arm == 'eager' else self.reference}.pt"),
             store=str(self._functions) if arm == "aot" else self.store,
-            trust=self.trust,
+            access=asdict(PRIVATE if arm == "aot" else self.access),
             publish=arm == "cold" and variant.label not in self.published,
             mega=str(self.scratch / f"{_folder(variant)}.mega"),
             variant=asdict(variant),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachesvc.core.errors import UsageError
+from cachesvc.start.access import TrustLike, access
 from cachesvc.store.contract import Store
 from cachesvc.store.location import check_format, open_store
 
@@ -23,31 +24,36 @@ def is_disabled() -> bool:
     return os.environ.get("TCCACHE_DISABLE", "") not in ("", "0")
 
 
-def open_repository(store: StoreLike | None, trust: str | None) -> Repository:
+def open_repository(store: StoreLike | None, trust: TrustLike | None) -> Repository:
     """The repository in a store, or in the one that TCCACHE_STORE names.
 
-    Raises UsageError without a store, UntrustedError for a remote store without a word of trust,
-    IntegrityError for a store of another format, StoreError if it cannot be reached.
+    Raises what `chosen_repository` raises, IntegrityError for a store of another format, StoreError
+    if it cannot be reached.
+    """
+    repository = chosen_repository(store, trust)
+    check_format(repository.store)
+    return repository
+
+
+def chosen_repository(store: StoreLike | None, trust: TrustLike | None) -> Repository:
+    """The same, and no request is made yet.
+
+    Raises UsageError without a store, and for files of keys that are none; UntrustedError for a
+    store that others can write to and nobody vouches for, and for a private key that others can
+    read.
     """
     from cachesvc.repository.repository import Repository
 
-    opened = chosen_store(store, trust)
-    check_format(opened)
-    return Repository(opened)
-
-
-def chosen_store(store: StoreLike | None, trust: str | None) -> Store:
-    """The store, or the one that TCCACHE_STORE names; no request is made yet.
-
-    Raises UsageError without a store, UntrustedError for a remote store without a word of trust.
-    """
     place = store if store is not None else os.environ.get("TCCACHE_STORE")
     if not place:
         raise UsageError(
             "no store was given: name one (a directory, s3://BUCKET/PREFIX or another fsspec URL),"
             " or set TCCACHE_STORE"
         )
-    return open_store(place, trust=trust)
+    said = access(trust)
+    keys = said.signing_keys()
+    trusted = said.trusted(keys)
+    return Repository(open_store(place, trusted=said.is_said), trusted, keys)
 
 
 def directory(path: str | os.PathLike[str]) -> Path:

@@ -10,9 +10,10 @@ from cachesvc.core.errors import TccacheError, UsageError, unexpected
 from cachesvc.core.report import Report
 from cachesvc.local.needs import load_parsers
 from cachesvc.repository.publish import Publication
+from cachesvc.start.access import TrustLike
 from cachesvc.start.publishing import Pushed
 from cachesvc.start.push import push_made
-from cachesvc.start.settings import StoreLike, chosen_store
+from cachesvc.start.settings import StoreLike, chosen_repository
 from cachesvc.start.settling import Settling
 from cachesvc.start.target import Target, target
 
@@ -45,7 +46,7 @@ class Destination:
     goal: Target
     report: Report | None
     store: StoreLike | None
-    trust: str | None
+    trust: TrustLike | None
 
     @property
     def place(self) -> StoreLike | None:
@@ -56,7 +57,7 @@ class Destination:
         """Raises TccacheError where no publication can come of it, never UsageError: a variable
         may have named the store. Makes no request."""
         try:
-            chosen_store(self.place, self.trust)
+            chosen_repository(self.place, self.trust)
         except UsageError as error:
             raise TccacheError(str(error)) from error
         if self.report is not None and self.report.made_apart:

@@ -43,6 +43,17 @@ class Holdings:
         return tuple(sorted({str(item.address) for item in self.readings if item.segments}))
 
     @property
+    def signers(self) -> dict[str, frozenset[str]]:
+        """The keys that have signed each unit, as far as anybody has looked."""
+        signed: dict[str, frozenset[str]] = {}
+        for segment in self.segments:
+            for unit in segment.units if segment.signers else ():
+                best = self.units.get(unit.key)
+                if best is not None and best.entries == unit.entries:
+                    signed[unit.key] = signed.get(unit.key, frozenset()) | segment.signers
+        return signed
+
+    @property
     def newest(self) -> Manifest | None:
         """The manifest of the segment that was written last."""
         manifests = (segment.manifest for segment in self.segments)
@@ -118,7 +129,7 @@ def seed(
         pulled = time.perf_counter()
         progress(f"seed {len(plan.missing)} units")
         with deadline.commit():
-            seeder.commit(plan.missing, plan.in_place)
+            seeder.commit(plan.missing, plan.in_place, found.signers)
     return Transfer(
         packs=len(cover.parts),
         bytes=size,

@@ -12,6 +12,7 @@ from typing import Any
 
 from cachesvc.core.errors import BundleNotFound, TccacheError, unexpected
 from cachesvc.core.report import Report, Verdict
+from cachesvc.start.access import TrustLike
 from cachesvc.start.attempt import Attempt
 from cachesvc.start.options import Options, checked
 from cachesvc.start.progress import Progress, quiet
@@ -29,7 +30,7 @@ def warm_start(
     calls: Iterable[Any] | None = None,
     store: StoreLike | None = None,
     label: str | None = None,
-    trust: str | None = None,
+    trust: TrustLike | None = None,
     salt: str | None = None,
     on_miss: str = "compile",
     deadline: float | None = None,
@@ -110,7 +111,7 @@ def _published(
     model: Any,
     *,
     store: StoreLike | None,
-    trust: str | None,
+    trust: TrustLike | None,
     label: str | None,
     salt: str | None,
 ) -> Report:

@@ -13,37 +13,33 @@ from cachesvc.store.contract import Store
 
 FORMAT = 1
 FORMAT_KEY = "tccache.json"
-TRUST_VARIABLE = "TCCACHE_TRUST"
 
 _FORMAT_LIMIT = 4096
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _ALMOST_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(/[^/].*)?", re.DOTALL)
 
 
-def open_store(url: str | os.PathLike[str] | Store, *, trust: str | None = None) -> Store:
+def open_store(url: str | os.PathLike[str] | Store, *, trusted: bool = False) -> Store:
     """The store at a path, a file:// or s3:// URL, or any other URL that fsspec has a driver for.
 
-    A store that others can write needs `trust`, or else the environment variable TCCACHE_TRUST, to
-    be the word "store". Raises UntrustedError without it and UsageError for a URL that names no
-    store. No request is made yet.
+    A store that others can write is opened only if it is `trusted`: as a whole, or because only
+    what is signed is used of it. Raises UntrustedError without that and UsageError for a URL that
+    names no store. No request is made yet.
     """
     store = url if isinstance(url, Store) else _located(os.fspath(url))
-    require_trust(store, trust)
+    require_trust(store, trusted)
     return store
 
 
-def require_trust(store: Store, trust: str | None) -> None:
-    """Raises UntrustedError if others can write to the store and nobody said to trust it."""
-    word = trust if trust is not None else os.environ.get(TRUST_VARIABLE) or None
-    if word not in {None, "store"}:
-        raise UsageError(
-            f"trust is {word!r}; this version takes only the word `store`, which trusts everyone"
-            " who can write to the store"
-        )
-    if store.remote and word is None:
+def require_trust(store: Store, trusted: bool) -> None:
+    """Raises UntrustedError if others can write to the store and nobody vouches for it."""
+    if store.remote and not trusted:
         raise UntrustedError(
-            f"{store.url} can be written by others, and a pull runs the code of whoever pushed: say"
-            f" that you trust them all by --trust store, {TRUST_VARIABLE}=store or"
-            ' trust="store", or use a directory that only you can write'
+            f"{store.url} can be written by others, and a pull runs the code of whoever pushed:"
+            " name the public key of who signs what is pushed, by --trust FILE.pub,"
+            ' TCCACHE_TRUST=FILE.pub or trust="FILE.pub"; or say that you trust everyone who can'
+            ' write there, by --trust store, TCCACHE_TRUST=store or trust="store"; or use a'
+            " directory that only you can write"
         )
 
 
@@ -83,12 +79,24 @@ def _located(url: str) -> Store:
         return _by_scheme(scheme.lower(), text)
     if _ALMOST_URL.fullmatch(text):
         raise UsageError(
-            f"{text!r} is almost a URL; write it with two slashes, or ./{text} if it is a path"
+            f"{_shown(text)!r} is almost a URL; write it with two slashes, or with ./ before it if"
+            " it is a path"
         )
     return _directory(os.path.expanduser(text))
 
 
+def _shown(url: str) -> str:
+    """What may be told of something that is no URL we know: nothing before its last @."""
+    return url.rpartition("@")[2]
+
+
 def _by_scheme(scheme: str, url: str) -> Store:
+    if not _SCHEME.fullmatch(scheme):
+        raise UsageError(f"{_shown(url)!r} is no URL: {scheme!r:.80} is no scheme")
+    try:
+        urlsplit(url)
+    except ValueError:
+        raise UsageError(f"the {scheme}:// URL is wrong: its host cannot be read") from None
     if scheme == "s3":
         from cachesvc.store.s3 import S3Store
 
@@ -110,6 +118,9 @@ def _directory(path: str) -> Store:
 
 def _local_path(url: str) -> str:
     parts = urlsplit(url, allow_fragments=False)
-    if parts.netloc not in {"", "localhost"} or not parts.path or parts.query:
-        raise UsageError(f"{url} names no local directory; write file:///PATH or the path alone")
-    return unquote(parts.path)
+    path = unquote(parts.path)
+    if parts.netloc not in {"", "localhost"} or not path or "\0" in path or parts.query:
+        raise UsageError(
+            f"{_shown(url)} names no local directory; write file:///PATH or the path alone"
+        )
+    return path

@@ -33,7 +33,7 @@ LINES: dict[str, tuple[list[str], int, str]] = {
     "almost a URL": (["ls", "--store", "s3:/b"], 2, "two slashes"),
     "a bucket without a name": (["ls", "--store", "s3://"], 2, "s3://BUCKET/PREFIX"),
     "no word of trust": (["ls", "--store", "s3://bucket"], 4, "--trust store"),
-    "another word of trust": (["ls", "--store", "store", "--trust", "me"], 2, "'me'"),
+    "another word of trust": (["ls", "--store", "store", "--trust", "me"], 2, "me: No such"),
     "another format": (["ls", "--store", "format-2"], 4, "format 2"),
     "a damaged format": (["ls", "--store", "format-x"], 4, "tccache.json.*is not JSON"),
     "a name with a space": (["show", "a b", "--store", "store"], 2, "'a b' is not a bundle name"),

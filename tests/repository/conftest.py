@@ -103,7 +103,7 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield open_store(tmp_path / "store")
         return
     name = uuid.uuid4().hex
-    yield open_store(f"memory://{name}/prefix", trust="store")
+    yield open_store(f"memory://{name}/prefix", trusted=True)
     fsspec.filesystem("memory").rm(f"/{name}", recursive=True)
 
 

@@ -1,0 +1,194 @@
+"""Ed25519 keys and the files they lie in: PEM, as every tool reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cachesvc.core.errors import UntrustedError, UsageError
+
+_PUBLIC_BLOCK = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
+_BLOCK = re.compile(rb"-----BEGIN ([A-Z ]{1,40})-----")
+_MAX_FILE_BYTES = 1 << 20
+_PRIVATE_MODE, _PUBLIC_MODE = 0o600, 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A private key: its public half in hex, and how to sign. It is never shown."""
+
+    public: str
+    _key: Any = field(repr=False, compare=False)
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature of `data`, 64 bytes."""
+        signature: bytes = self._key.sign(data)
+        return signature
+
+
+def is_signature(public: str, signature: str, data: bytes) -> bool:
+    """Whether `signature` (hex) is that of `data` by the public key `public` (hex)."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), data)
+    except (InvalidSignature, ValueError):  # ValueError: not a point of the curve
+        return False
+    return True
+
+
+def make_key(file: Path) -> SigningKey:
+    """Writes a new private key to `file`, for its owner only, and its public half to `file`.pub.
+
+    Raises UsageError if either is there already: a key that is overwritten is gone.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public_file = public_path(file)
+    for path in (file, public_file):
+        if os.path.lexists(path):
+            raise UsageError(f"{path} exists, and keys are never overwritten: name another file")
+    _write_new(file, private, _PRIVATE_MODE)
+    try:
+        _write_new(public_file, _public_pem(key.public_key()), _PUBLIC_MODE)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+    return _signing_key(key)
+
+
+def public_path(file: Path) -> Path:
+    """Where the public half of a private key lies."""
+    return file.with_name(f"{file.name}.pub")
+
+
+def read_signing_key(file: Path) -> SigningKey:
+    """The private key in a file. Raises UsageError if it holds none, UntrustedError if others than
+    its owner and group could read it or others than its owner write it."""
+    data, mode = _read(file)
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise UntrustedError(
+            f"{file} can be read by every user of this machine, or written by others: chmod 600"
+            " it (for a mounted secret: defaultMode 0400), and make a new key if somebody may have"
+            " read it"
+        )
+    return _signing_key(_private_key(data, file))
+
+
+def read_public_keys(file: Path) -> frozenset[str]:
+    """The public keys in a file, in hex; several blocks, one after the other, are several keys.
+
+    Raises UsageError if it holds none, UntrustedError if every user could exchange them.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    data, mode = _read(file)
+    if mode & stat.S_IWOTH:
+        raise UntrustedError(f"{file} can be written by every user of this machine: chmod o-w it")
+    if b"PRIVATE KEY" in data:
+        raise UsageError(
+            f"{file} holds a private key; to trust it takes the public one, {public_path(file)}"
+        )
+    found: set[str] = set()
+    for block in _PUBLIC_BLOCK.findall(data):
+        try:
+            key = load_pem_public_key(block)
+        except Exception as error:  # the library tells damage by several kinds of error
+            raise UsageError(f"{file} holds a block that is no public key: {error}") from None
+        if not isinstance(key, Ed25519PublicKey):
+            raise UsageError(f"{file} holds a public key that is not Ed25519: {_MAKE}")
+        found.add(_hex(key))
+    if not found:
+        raise UsageError(f"{file} holds no public key: {_MAKE}")
+    return frozenset(found)
+
+
+_MAKE = "make one with `tccache key new --out FILE`"
+
+
+def _private_key(data: bytes, file: Path) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    kinds = {match.decode() for match in _BLOCK.findall(data)}
+    if "ENCRYPTED PRIVATE KEY" in kinds:
+        raise UsageError(
+            f"{file} is encrypted with a passphrase, which nobody types in a pipeline: decrypt it"
+            " with `openssl pkey` into a file that only its owner can read"
+        )
+    if kinds == {"PUBLIC KEY"}:
+        raise UsageError(f"{file} holds a public key; to sign takes the private one")
+    try:
+        key = load_pem_private_key(data, password=None)
+    except Exception as error:  # as above
+        text = "" if not kinds else f": {error}"
+        raise UsageError(f"{file} holds no private key in PEM{text}: {_MAKE}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError(f"{file} holds a private key that is not Ed25519: {_MAKE}")
+    return key
+
+
+def _signing_key(key: Any) -> SigningKey:
+    return SigningKey(_hex(key.public_key()), key)
+
+
+def _hex(key: Any) -> str:
+    raw: bytes = key.public_bytes_raw()
+    return raw.hex()
+
+
+def _public_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def _read(file: Path) -> tuple[bytes, int]:
+    """A file's bytes and its permissions. A link is followed: mounted secrets are links."""
+    try:
+        # Without O_NONBLOCK a named pipe in the way would be waited for.
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(number, "rb") as opened:
+            status = os.fstat(opened.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{file} is no file with a key")
+            data = opened.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the key file {file}: {error.strerror or error}: name one that"
+            " `tccache key new --out FILE` wrote"
+        ) from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise UsageError(f"{file} is too large for a file with a key")
+    return data, status.st_mode
+
+
+def _write_new(file: Path, data: bytes, mode: int) -> None:
+    """Writes a file that must not be there yet, whole or not at all."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        number = os.open(file, flags, mode)
+    except OSError as error:
+        raise UsageError(f"cannot write the key file {file}: {error.strerror or error}") from None
+    try:
+        with os.fdopen(number, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except BaseException as error:
+        file.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            text = error.strerror or error
+            raise UsageError(f"cannot write the key file {file}: {text}") from None
+        raise
