@@ -1,0 +1,148 @@
+"""Which whole bundles a store is to be rid of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cachesvc.core.address import Address
+from cachesvc.core.errors import UsageError
+from cachesvc.repository.grace import Grace
+from cachesvc.repository.listing import Bundle
+
+_PARTS = re.compile(r"[.+]")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A bundle goes if any of these says so, and stays whatever they say if a tag pins it.
+
+    keep_last: of each name and environment only so many models stay, those last written to.
+    older_than_s: bundles go to which nothing was written for so many seconds.
+    torch: bundles of other versions of torch go; 2.9 stands for 2.9.1 too, and not for 2.90.
+    max_bytes: the bundles that were written to longest ago go, until no more bytes are left.
+    keep_tags: bundles that have one of these tags stay.
+    Raises UsageError for what cannot be meant.
+    """
+
+    keep_last: int | None = None
+    older_than_s: float | None = None
+    torch: tuple[str, ...] = ()
+    max_bytes: int | None = None
+    keep_tags: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        least = {"keep_last": 1, "older_than_s": 0, "max_bytes": 0}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and not value >= bound:
+                raise UsageError(f"{name} is {value}: give {bound} or more")
+        if not all(map(_parts, self.torch)):
+            raise UsageError("an empty text is no version of torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A bundle as policy sees it: what is left of it otherwise, in bytes, and what it says.
+
+    What is not `trusted` says nothing, pushes nothing else out, and makes room first: whoever can
+    write to a store must not be able to choose what its janitor deletes.
+    """
+
+    bundle: Bundle
+    bytes: int
+    trusted: bool = True
+    torch: str | None = None
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Which bundles go and why, and which ones stay though a rule was against them."""
+
+    gone: Mapping[Address, str] = field(default_factory=dict)
+    kept: Mapping[Address, str] = field(default_factory=dict)
+
+
+def apply(policy: Policy, candidates: Sequence[Candidate], grace: Grace) -> Verdicts:
+    """What the policy says of these bundles, which are all that the store has."""
+    ruled = _ruled(policy, candidates, grace)
+    spared = {c.bundle.address: why for c in candidates if (why := _spared(policy, c, grace))}
+    gone = {address: why for address, why in ruled.items() if address not in spared}
+    gone |= _over_budget(policy, [c for c in candidates if c.bundle.address not in gone], spared)
+    kept = {
+        address: f"{spared[address]}, though it {why}"
+        for address, why in ruled.items()
+        if address in spared
+    }
+    return Verdicts(gone, kept)
+
+
+def _ruled(policy: Policy, candidates: Sequence[Candidate], grace: Grace) -> dict[Address, str]:
+    """The bundles that a rule other than the budget is against, with its reason."""
+    reasons: dict[Address, list[str]] = {}
+    surplus = set(_surplus(policy, candidates))
+    for candidate in candidates:
+        address = candidate.bundle.address
+        said = [*_old(policy, candidate, grace), *_other_torch(policy, candidate)]
+        if address in surplus:
+            said.append(f"is not among the last {policy.keep_last} of its name and environment")
+        if said:
+            reasons[address] = said
+    return {address: " and ".join(said) for address, said in reasons.items()}
+
+
+def _old(policy: Policy, candidate: Candidate, grace: Grace) -> Iterator[str]:
+    age = grace.age_s(candidate.bundle.modified)
+    if policy.older_than_s is not None and age > policy.older_than_s:
+        yield f"was last written to {age / 86_400:.1f} days ago"
+
+
+def _other_torch(policy: Policy, candidate: Candidate) -> Iterator[str]:
+    version = candidate.torch
+    if policy.torch and version is not None:
+        parts = _parts(version)
+        if not any(parts[: len(_parts(spec))] == _parts(spec) for spec in policy.torch):
+            yield f"is of torch {version}"
+
+
+def _parts(version: str) -> list[str]:
+    return [part for part in _PARTS.split(version.strip()) if part]
+
+
+def _surplus(policy: Policy, candidates: Iterable[Candidate]) -> Iterator[Address]:
+    if policy.keep_last is None:
+        return
+    models: dict[tuple[str, str], list[Bundle]] = {}
+    for candidate in candidates:
+        address = candidate.bundle.address
+        if candidate.trusted:
+            models.setdefault((address.name, address.environment), []).append(candidate.bundle)
+    for bundles in models.values():
+        newest = sorted(bundles, key=lambda bundle: bundle.modified, reverse=True)
+        yield from (bundle.address for bundle in newest[policy.keep_last :])
+
+
+def _spared(policy: Policy, candidate: Candidate, grace: Grace) -> str | None:
+    """Why a bundle stays, whatever the rules say."""
+    if pins := sorted(policy.keep_tags & candidate.tags):
+        return f"has the tag {pins[0]}"
+    if not grace.is_over(candidate.bundle.modified):
+        return "was written to within the grace time"
+    return None
+
+
+def _over_budget(
+    policy: Policy, left: Sequence[Candidate], spared: Container[Address]
+) -> dict[Address, str]:
+    """Of the bundles that are left, those that make room: the ones last written to longest ago."""
+    if policy.max_bytes is None:
+        return {}
+    surplus = sum(candidate.bytes for candidate in left) - policy.max_bytes
+    gone: dict[Address, str] = {}
+    for candidate in sorted(left, key=lambda item: (item.trusted, item.bundle.modified)):
+        if surplus > 0 and candidate.bytes and candidate.bundle.address not in spared:
+            surplus -= candidate.bytes
+            gone[candidate.bundle.address] = "makes room: the store holds more than it may"
+    return gone
