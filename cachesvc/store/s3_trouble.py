@@ -13,6 +13,10 @@ _RENEW = "renew the credentials (aws sso login, or a new session token)"
 _CHECK = "check the access key, its secret, and that they belong to this endpoint"
 _GRANT = "give the credentials the permission for it"
 _OR_MISSING = ", or there is no such object: without s3:ListBucket that is answered in this way too"
+_UNSAID = (
+    f"{_GRANT}, {_RENEW} if they have expired, or set this machine's clock if it is wrong: no"
+    " reason is given in an answer to HEAD"
+)
 _DENIED = {
     "AccessDenied": _GRANT,
     "403": _GRANT,
@@ -28,6 +32,7 @@ _DENIED = {
     "InvalidClientTokenId": _CHECK,
     "SignatureDoesNotMatch": _CHECK,
 }
+_SLOWER = "the store is throttling; try again later, or with fewer processes"
 _FAILING = {
     "NoSuchBucket": "create the bucket, or mend the URL",
     "PermanentRedirect": "name the bucket's region with ?region=",
@@ -35,7 +40,8 @@ _FAILING = {
     "IllegalLocationConstraintException": "name the bucket's region with ?region=",
     "PreconditionFailed": "the object changed while it was read; fetch it again",
     "InvalidObjectState": "the object is archived; restore it, or push again elsewhere",
-    "SlowDown": "the store is throttling; try again later, or with fewer processes",
+    "SlowDown": _SLOWER,
+    "503": _SLOWER,  # as an answer to HEAD says it, which has no body
     "BadDigest": "the bytes were damaged on the way; try again",
 }
 _CREDENTIALS = (
@@ -76,6 +82,8 @@ def answered(error: botocore.ClientError, what: str, options: S3Options) -> Stor
         return ConflictError(f"{text}; others write or delete it at the same moment; try again")
     if code in _FAILING:
         return StoreError(f"{text}; {_FAILING[code]}")
+    if error.operation_name == "HeadObject" and code in {"400", "401", "403"}:
+        return AccessDenied(f"{text}; {_UNSAID}{_OR_MISSING if code == '403' else ''}")
     if code in _DENIED or status in {401, 403}:
         advice = _DENIED.get(code, _GRANT)
         reads = error.operation_name in {"GetObject", "HeadObject"}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
 from cachesvc.core.errors import AccessDenied, IntegrityError, StoreError, UsageError
+from cachesvc.start.work import Work
 from cachesvc.store.contract import Store
 from cachesvc.store.counting import Counting
-from cachesvc.store.faulty import EVER, Failure, Fault, Faulty
+from cachesvc.store.faulty import EVER, FAILURES, Failure, Fault, Faulty
 from cachesvc.store.read_only import ReadOnly
 from cachesvc.store.retrying import Retrying
 from cachesvc.store.wrapper import Verb, Wrapper
@@ -43,6 +46,11 @@ def inner(directory: Callable[[], Store]) -> Store:
 
 @pytest.fixture
 def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def waits() -> list[str]:
     return []
 
 
@@ -214,10 +222,87 @@ def test_damage_that_a_reader_does_not_hear_of(inner: Store) -> None:
     assert VERBS["fetch"](store) == b"0123456789"
 
 
+PASSING: tuple[Failure, ...] = (
+    "before", "after", "throttled", "short", "reset", "slow", "hang", "stall"
+)  # fmt: skip
+DENIALS: dict[Failure, str] = {"denied": "denied", "expired": "renew", "skewed": "clock"}
+
+
+def plan(failure: Failure, count: int = EVER) -> list[Fault]:
+    """For each verb that it can happen to."""
+    faults = []
+    for verb in VERBS:
+        with suppress(UsageError):
+            faults.append(Fault(verb, failure, count=count))
+    return faults
+
+
+@pytest.mark.parametrize("failure", PASSING)
+def test_failures_of_the_wire_pass(
+    inner: Store, pauses: list[float], waits: list[str], failure: Failure
+) -> None:
+    """Of each kind, at each verb: the next attempt gives what there is."""
+    store = persistent(Faulty(inner, plan(failure, 1), wait=lambda: waits.append("")), pauses)
+    for verb, call in VERBS.items():
+        inner.put("a/b", b"0123456789")
+        assert call(store) == call(inner), verb
+    assert len(pauses) == (0 if failure == "slow" else len(plan(failure)))
+    assert len(waits) == (len(plan(failure)) if failure in ("slow", "hang", "stall") else 0)
+
+
+@verbs
+@pytest.mark.parametrize("failure", DENIALS)
+def test_denials_say_what_to_do(
+    inner: Store, pauses: list[float], failure: Failure, verb: Verb
+) -> None:
+    """By an old token or a wrong clock: at once, and nothing was done."""
+    with pytest.raises(AccessDenied, match=DENIALS[failure]):
+        VERBS[verb](persistent(Faulty(inner, plan(failure)), pauses))
+    assert pauses == []
+    assert VERBS["fetch"](inner) == b"0123456789"
+
+
+@pytest.mark.parametrize("verb", ["fetch", "stat"])
+def test_a_missing_object_may_be_hidden(inner: Store, verb: Verb) -> None:
+    """403 stands for both where nothing may be listed; what is there is given."""
+    store = Faulty(inner, plan("hidden"))
+    assert VERBS[verb](store) == VERBS[verb](inner)
+    inner.delete("a/b")
+    with pytest.raises(AccessDenied, match="or there is no such object"):
+        VERBS[verb](store)
+
+
+@verbs
+def test_a_store_that_hangs(inner: Store, verb: Verb) -> None:
+    """Nobody is answered, and nothing is done, for as long as the wait lasts; a slow one does what
+    it was asked for then."""
+    for failure in ("hang", "slow"):
+        stuck, go = threading.Event(), threading.Event()
+        store = Faulty(inner, plan(failure), wait=lambda: stuck.set() or go.wait(60))  # noqa: B023
+        work = Work(partial(VERBS[verb], store), "hanging")
+        assert stuck.wait(60)
+        assert not work.is_done
+        assert VERBS["fetch"](inner) == b"0123456789"
+        go.set()
+        assert work.wait(60)
+        assert (work.error is None) is (failure == "slow")
+
+
+def test_a_body_that_stalls(inner: Store) -> None:
+    """Half of it is there, and no more comes."""
+    target = io.BytesIO()
+    seen: list[bytes] = []
+    store = Faulty(inner, plan("stall"), wait=lambda: seen.append(target.getvalue()))
+    with pytest.raises(StoreError, match="broke off"):
+        store.fetch("a/b", target, limit=10)
+    assert seen == [b"01234"]
+
+
 def test_a_plan_that_means_nothing() -> None:
     """Nothing is read by a put that could come short."""
     with pytest.raises(UsageError, match="cannot happen"):
         Fault("put", "short")
+    assert all(plan(failure) for failure in FAILURES)
 
 
 def test_a_bare_wrapper_passes_everything_on(inner: Store) -> None:
