@@ -20,7 +20,7 @@ def check_name(name: str) -> str:
     """`name`, or UsageError if it is not 1 to 128 of A-Z a-z 0-9 . _ - (no dot first)."""
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a bundle name: use 1 to 128 of the characters A-Z a-z 0-9 . _ -,"
+            f"{name!r:.140} is not a bundle name: use 1 to 128 of the characters A-Z a-z 0-9 . _ -,"
             " not beginning with a dot"
         )
     return name
@@ -46,9 +46,13 @@ class Address:
     def __post_init__(self) -> None:
         check_name(self.name)
         if self.model != ANY_MODEL and not DIGEST.fullmatch(self.model):
-            raise UsageError(f"{self.model!r} is neither a model digest (64 hex digits) nor 'any'")
+            raise UsageError(
+                f"{self.model!r} is neither a model digest (64 hex digits) nor 'any'"
+            )
         if not DIGEST.fullmatch(self.environment):
-            raise UsageError(f"{self.environment!r} is not an environment digest (64 hex digits)")
+            raise UsageError(
+                f"{self.environment!r} is not an environment digest (64 hex digits)"
+            )
 
     @property
     def prefix(self) -> str:

@@ -11,6 +11,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
 def canonical_json(value: object) -> bytes:
@@ -18,9 +21,7 @@ def canonical_json(value: object) -> bytes:
 
     Equal values give equal bytes in every process. Raises ValueError for NaN and infinities.
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def digest_bytes(data: bytes) -> str:

@@ -16,6 +16,12 @@ Extra = tuple[tuple[str, str], ...]
 """Fields that this version does not know: (name, canonical JSON text), kept when re-published."""
 
 MAX_ISSUES = 20
+MAX_COUNTED = 10_000
+"""With so many issues nobody reads on: a list of millions that are wrong would take minutes."""
+
+MAX_VALUES = 4_000_000
+"""More than any manifest of 64 MiB needs; the smallest values take up forty times their text."""
+
 MAX_INTEGER = (1 << 63) - 1
 MAX_DEPTH = 16
 """How deep an unknown field may nest, so that it can always be written again."""
@@ -47,8 +53,11 @@ def load_object(data: bytes, what: str) -> dict[str, Any]:
     """The JSON object in `data`; IntegrityError for anything else.
 
     Also refused is what JSON libraries read differently or cannot write again: a name that comes
-    twice, NaN and infinities (also 1e999), and half of a surrogate pair.
+    twice, NaN and infinities (also 1e999), and half of a surrogate pair. And what may hold more
+    than MAX_VALUES values, by its commas and brackets.
     """
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise IntegrityError(f"{what} holds more than {MAX_VALUES} values")
     try:
         text = data.decode()
         value = json.loads(
@@ -86,6 +95,11 @@ def shown(value: object) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     return f"{value[:80]!r}" if isinstance(value, str) else f"{value!s:.40}"
+
+
+def named(name: str) -> str:
+    """A field's name for people: what a terminal would act on is spelled out."""
+    return repr(name[:80])[1:-1]
 
 
 class Fields:
@@ -136,7 +150,7 @@ class Fields:
 
     def texts(self, name: str, pattern: re.Pattern[str] | None = None) -> tuple[str, ...]:
         values = self._take(name, list, [])
-        for index, value in enumerate(values):
+        for index, value in enumerate(self._some(values)):
             if not isinstance(value, str) or (pattern and not pattern.fullmatch(value)):
                 self.issues.add(
                     f"{self.at(name)}[{index}]", f"{shown(value)} has not the form asked"
@@ -146,9 +160,9 @@ class Fields:
     def mapping(self, name: str) -> dict[str, str]:
         """An object whose values are all text."""
         values = self._take(name, dict, {})
-        for key, value in values.items():
+        for key, value in self._some(values.items()):
             if not isinstance(value, str):
-                self.issues.add(f"{self.at(name)}.{key:.80}", "is not text")
+                self.issues.add(f"{self.at(name)}.{named(key)}", "is not text")
         return {key: value for key, value in values.items() if isinstance(value, str)}
 
     def each(
@@ -160,7 +174,7 @@ class Fields:
         """The objects of a list, each parsed by `quick` where that gives one, else by `parse`."""
         return tuple(
             quick(value) or parse(Fields(value, f"{self.at(name)}[{index}]", self.issues))
-            for index, value in enumerate(self._take(name, list, []))
+            for index, value in enumerate(self._some(self._take(name, list, [])))
         )
 
     def optional_each(self, name: str, parse: Callable[[Fields], T]) -> tuple[T, ...]:
@@ -170,7 +184,7 @@ class Fields:
     def integers(self, name: str) -> tuple[int, ...]:
         """A list of sizes."""
         values = self._take(name, list, [])
-        for index, value in enumerate(values):
+        for index, value in enumerate(self._some(values)):
             if not _is_size(value):
                 what = f"{shown(value)} is not a size from 0 to 2^63-1"
                 self.issues.add(f"{self.at(name)}[{index}]", what)
@@ -187,13 +201,20 @@ class Fields:
         return tuple(sorted(self._unread()))
 
     def _unread(self) -> Iterator[tuple[str, str]]:
-        for name, value in self._values.items():
+        for name, value in self._some(self._values.items()):
             if name in self._read:
                 continue
             if _is_deep(value):
-                self.issues.add(self.at(f"{name:.80}"), f"is nested deeper than {MAX_DEPTH}")
+                self.issues.add(self.at(named(name)), f"is nested deeper than {MAX_DEPTH}")
             else:
                 yield name, canonical_json(value).decode()
+
+    def _some(self, values: Iterable[T]) -> Iterator[T]:
+        """The values, until so much is wrong that nothing can come of it."""
+        for value in values:
+            if self.issues.count > MAX_COUNTED:
+                return
+            yield value
 
     def _absent(self, name: str) -> bool:
         self._read.add(name)
@@ -215,6 +236,8 @@ def _is_size(value: object) -> bool:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH):
+        if not level:
+            return False
         level = [inner for item in level for inner in _inside(item)]
     return any(isinstance(item, dict | list) for item in level)
 

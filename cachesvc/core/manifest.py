@@ -22,6 +22,7 @@ from cachesvc.core.fields import (
     Fields,
     Issues,
     load_object,
+    named,
     shown,
     with_extra,
 )
@@ -248,7 +249,7 @@ def _address(fields: Fields, environment: Components, model: Components) -> Addr
     if model_digest != (model.digest if model else ANY_MODEL):
         fields.issues.add(fields.at("model"), "is not the digest of the model")
     for part, _ in fields.rest():
-        fields.issues.add(fields.at(f"{part:.80}"), "is no part of an address")
+        fields.issues.add(fields.at(named(part)), "is no part of an address")
     if fields.issues.count > before:
         return None
     return Address(name, model_digest, environment_digest)

@@ -19,14 +19,16 @@ _PLAIN = re.compile(
     ),
     re.ASCII,
 )
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
+# Controls, and what makes a line read otherwise than it is: separators, marks of direction.
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def path_issue(path: str) -> str | None:
     """What is wrong with an entry path, or None.
 
     A path is at least two parts joined by `/`; the first is a section; no part is empty, starts
-    with a dot, is longer than 255 bytes or holds a control character or backslash.
+    with a dot, is longer than 255 bytes or holds a backslash, a control character or another one
+    that changes how a line is shown.
     """
     if _PLAIN.fullmatch(path) and len(path) <= MAX_PATH_BYTES:
         return None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import IntegrityError
+from cachesvc.core.paths import MAX_PATH_BYTES
 from cachesvc.local.broken import broken, broken_source, is_named_by_content
 from cachesvc.local.group import relocate
 from cachesvc.local.layout import is_group, is_passed_over, unit_key
@@ -69,7 +70,7 @@ def _files(
         return
     for item in items:
         below = (*parts, item.name)
-        if is_passed_over(section, below):
+        if is_passed_over(section, below) or len("/".join(below)) > MAX_PATH_BYTES:
             continue
         if item.is_dir(follow_symlinks=False):
             if Path(item.path) not in others:

@@ -14,6 +14,9 @@ from typing import Any
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.paths import path_issue
 
+MAX_BYTES = 1 << 20
+"""No group is larger: it names a dozen files. One is read whole, so a larger one is refused."""
+
 _PATHS = "child_paths"
 
 

@@ -54,7 +54,7 @@ def entry_parts(section: str, parts: Sequence[str]) -> tuple[str, ...]:
 def unit_key(parts: Sequence[str]) -> str:
     """The key of the unit that the entry with these path parts belongs to."""
     section, rest = parts[0], parts[1:]
-    if section == "inductor":
+    if section == "inductor" and rest:
         return "/".join((section, *_inductor_unit(rest)))
     if section in ("triton", "megacache", "aot") and len(rest) > 1:
         size = 2 if section == "triton" else 3

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from cachesvc.core.digest import canonical_json, digest_bytes
 from cachesvc.core.errors import IntegrityError
+from cachesvc.core.fields import load_object
 
 _VERSION = 1
 _MAGIC = b"tccache-artifact/1 "
@@ -55,13 +56,11 @@ class Artifact(NamedTuple):
         """The artifact in an entry's bytes; IntegrityError if they are something else."""
         end = data.find(b"\n")
         if data.startswith(_MAGIC) and end > 0:
-            try:
-                fields = json.loads(data[len(_MAGIC) : end])
-                kind, key = fields["type"], fields["key"]
+            with suppress(IntegrityError):
+                fields = load_object(data[len(_MAGIC) : end], where)
+                kind, key = fields.get("type"), fields.get("key")
                 if isinstance(kind, str) and isinstance(key, str):
                     return cls(kind, key, data[end + 1 :])
-            except (ValueError, RecursionError, KeyError, TypeError):
-                pass
         raise IntegrityError(f"{where} is not a mega-cache artifact")
 
 

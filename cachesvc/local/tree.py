@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cachesvc.core.errors import IntegrityError, UsageError
-from cachesvc.core.paths import path_issue
+from cachesvc.core.paths import MAX_PATH_BYTES, path_issue
 from cachesvc.local.group import children, relocate
 from cachesvc.local.layout import entry_parts, is_group, is_passed_over, unit_key
 from cachesvc.local.megafile import Artifact
@@ -132,6 +132,8 @@ class _Walk:
             below = (*parts, item.name)
             if is_passed_over(section, below):
                 self.skipped["temporary"] += 1
+            elif len("/".join((section, *below))) > MAX_PATH_BYTES:
+                self.skipped["name that cannot be stored"] += 1
             elif item.is_dir(follow_symlinks=False):
                 # A tree within another one is read once, as itself.
                 if all(Path(item.path) != other for _, other in self.trees):

@@ -125,7 +125,7 @@ class _Reader:
 
     def next(self) -> Member | None:
         """The next member with its bytes still to come; None at the end of the tar."""
-        records: dict[str, str] = {}
+        records: dict[str, str] | None = None
         while True:
             block = self.take(BLOCK)
             if not any(block):
@@ -135,9 +135,12 @@ class _Reader:
             except ValueError:
                 raise self._wrong("has a damaged header") from None
             if info.kind not in (_LONG_NAME, _ABOUT_ALL):
-                return self._member(info, records)
+                return self._member(info, records or {})
             found = self._records(info.size)
-            records |= found if info.kind == _LONG_NAME else {}
+            if info.kind == _LONG_NAME:
+                if records is not None:  # which of two counts, readers could differ about
+                    raise self._wrong("has two extended headers for one file")
+                records = found
 
     def _member(self, info: _Header, records: dict[str, str]) -> Member:
         path = records.get("path", info.name)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cachesvc.core.errors import AccessDenied, StoreError, TccacheError, UsageError
 from cachesvc.store.contract import Stat, Store
@@ -40,6 +40,7 @@ class FsspecStore(Store):
         if "::" in url:
             raise UsageError("chained URLs (a::b) keep copies that grow old; name the store alone")
         self.url = _without_secrets(url)
+        self._secrets = tuple(_secrets(url))
         self._part = part
         self._whole = whole
         protocol = url.partition("://")[0].lower()
@@ -146,10 +147,17 @@ class FsspecStore(Store):
         except TccacheError:
             raise
         except Exception as error:
-            text = f"cannot {verb} {key} in {self.url}: {type(error).__name__}: {error}"
+            said = self._without_secrets(str(error))
+            text = f"cannot {verb} {key} in {self.url}: {type(error).__name__}: {said}"
             if isinstance(error, PermissionError) or _status(error) in _DENIED:
                 raise AccessDenied(f"{text}; give the driver credentials for it") from error
             raise StoreError(f"{text}; see that the store is there and reachable") from error
+
+    def _without_secrets(self, text: str) -> str:
+        """What a driver says, which may hold the URL that it was given."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 def _open(url: str) -> tuple[Any, str]:
@@ -227,3 +235,12 @@ def _without_secrets(url: str) -> str:
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+
+
+def _secrets(url: str) -> Iterator[str]:
+    """The parts of a URL that must not be shown, as they stand there and decoded."""
+    parts = urlsplit(url)
+    password = parts.netloc.rpartition("@")[0].partition(":")[2]
+    for secret in (password, parts.query, parts.fragment):
+        if secret:
+            yield from dict.fromkeys((secret, unquote(secret)))

@@ -128,6 +128,8 @@ def read(folder: Path) -> Stored:
         facts = json.loads((folder / RECORD).read_bytes())
         if facts["format"] != FORMAT:
             raise ValueError(f"format {facts['format']} is not {FORMAT}")
+        if not isinstance(facts["files"], dict) or not isinstance(facts["pins"], dict):
+            raise TypeError("its files or pins are no object")
         call, state = from_json(facts["call"]), from_json(facts["state"])
         return Stored(folder, str(facts["kind"]), call, state, facts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -147,12 +149,15 @@ def read_code(stored: Stored) -> tuple[CodeType, ...]:
 
 def read_file(stored: Stored, name: str) -> bytes:
     """The bytes of a file, as they were written. Raises IntegrityError for others: a library that
-    was cut short would end the process, and code that was changed might."""
+    was cut short would end the process, and code that was changed might; and for a name that leads
+    out of the function's own folder."""
+    if "/" in name or name not in stored.facts["files"]:
+        raise IntegrityError(f"{stored.folder / RECORD} tells of no file of its own: {name!r:.120}")
     file = stored.folder / name
     try:
         data = file.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise IntegrityError(f"{file} cannot be read: {error}") from error
-    if digest_bytes(data) != stored.facts["files"].get(name):
+    if digest_bytes(data) != stored.facts["files"][name]:
         raise IntegrityError(f"{file} is not what was written")
     return data
