@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from cachesvc.core.digest import Json
 from cachesvc.core.finding import Finding
 from cachesvc.local import mounts
+from cachesvc.local.privacy import is_shared, open_to_others
 from cachesvc.local.whole import existing
 
 NEEDED_BYTES = 200_000_000
@@ -34,11 +34,13 @@ class Directory:
     """A directory, and what chose it: a variable, or words such as `the live directory`.
 
     `needed` is whether the compiler works in it; what is wrong elsewhere is only worth knowing.
+    `holds_others` is whether only directories below it are used.
     """
 
     path: Path
     chosen_by: str
     needed: bool = True
+    holds_others: bool = False
 
     @property
     def where(self) -> str:
@@ -74,7 +76,7 @@ class Directory:
                 f"nothing can be kept here: {error.strerror or error}",
                 _or_another(_CLOSED.get(error.errno or 0, "get the permission")),
             )
-        yield from self._owner()
+        yield from self._others()
 
     def _file_system(self) -> Iterator[Finding]:
         if kind := mounts.network_file_system(self.path):
@@ -132,25 +134,13 @@ class Directory:
         free = status.f_bavail * status.f_frsize if status.f_blocks else None
         return free, status.f_favail if status.f_files else None
 
-    def _owner(self) -> Iterator[Finding]:
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return
-        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-            yield self._disease(
-                "open to others",
-                "every user of this machine can write here, and what lies here is run",
-                "chmod o-w, or choose a directory of your own",
-            )
-        if status.st_uid not in (os.getuid(), 0):
-            yield Finding(
-                "other owner",
-                "hint",
-                f"it belongs to another user (UID {status.st_uid})",
-                self.where,
-                "choose a directory of your own, unless it is meant to be shared",
-            )
+    def _others(self) -> Iterator[Finding]:
+        """The first place on the way where others can put files, unless they are trusted."""
+        # What lies below is used, and a sticky directory protects that.
+        below = self.path / "live" if self.holds_others else self.path
+        refusal = None if is_shared(os.environ) else open_to_others(below)
+        if refusal is not None:
+            yield self._disease("open to others", refusal.what, refusal.cure)
 
     def _disease(self, kind: str, what: str, cure: str) -> Finding:
         named = f"{cure} ({self.chosen_by})" if self.chosen_by.isupper() else cure

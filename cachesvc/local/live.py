@@ -4,23 +4,24 @@ A directory that the user set is used, seeded without overwriting, never deleted
 written or run from, where torch would fail too, is passed over. Otherwise there is one for each
 environment under TCCACHE_HOME, else XDG_CACHE_HOME/tccache, else ~/.cache/tccache, else a private
 temporary folder: the first that lies on a local disk, can be written, and holds programs that may
-run. A child process inherits the variables that lead to it, and finds the same.
+run. A child process inherits the variables that lead to it, and finds the same. None is used that
+others can put files into (decision 0025).
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from cachesvc.core.errors import TccacheError
+from cachesvc.core.errors import TccacheError, UntrustedError
 from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
+from cachesvc.local.privacy import is_shared, make_folders, make_private, open_to_others, take_name
 from cachesvc.local.whole import existing
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
@@ -57,8 +58,8 @@ class Live:
 def live_directory(environment: str, environ: Mapping[str, str]) -> Live:
     """The live directory for an environment (its digest) under these environment variables.
 
-    Creates nothing of the user's; of its own, what it looks into. Raises TccacheError if no
-    candidate can be used.
+    Creates nothing of the user's, but a directory whose name another user could take; of its own,
+    what it looks into. Raises TccacheError if no candidate can be used.
     """
     closed = dict(_closed_settings(environ))
     told = tuple(f"{name}={environ[name]} was passed over: {closed[name]}" for name in closed)
@@ -72,11 +73,34 @@ def live_directory(environment: str, environ: Mapping[str, str]) -> Live:
 
 
 def _closed_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables whose directory cannot be written or run from, each with the reason."""
+    """The variables whose directory cannot be written or run from, or not by this user alone, each
+    with the reason."""
     for name in (INDUCTOR, TRITON):
-        reason = _closed(Path(environ[name]).absolute()) if environ.get(name) else None
-        if reason:
+        if not environ.get(name):
+            continue
+        folder = Path(environ[name]).absolute()
+        reason = _closed(folder)
+        if reason is None and not is_shared(environ):
+            reason = _open(folder)
+        if reason is not None:
             yield name, reason
+
+
+def _open(folder: Path) -> str | None:
+    """Why others can put files into a directory that a variable names, or None."""
+    try:
+        take_name(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    refusal = open_to_others(folder, *_records_of(folder))
+    return None if refusal is None else str(refusal)
+
+
+def _records_of(folder: Path) -> Iterator[Path]:
+    """Our records that belong to a directory which a variable names."""
+    for above in (folder, folder.parent):
+        if (above / RECORDS).exists():
+            yield above / RECORDS
 
 
 def _closed(folder: Path) -> str | None:
@@ -124,11 +148,15 @@ def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, 
     last = (item for item in named if item[0] in remote)
     for home, chosen_by in chain(local, _temporary_homes(), last):
         root = home / "live" / environment[:16]
-        reason = (_not_private(home) if chosen_by == _TEMPORARY else None) or _unusable(root)
-        if reason is None:
+        try:
+            closed = _made(home, root, chosen_by, environ)
+        except OSError as error:
+            passed_over[home] = error.strerror or str(error)
+        except UntrustedError as error:
+            passed_over[home] = str(error)
+        else:
             passed_over.pop(home, None)
-            return root, chosen_by, _told(passed_over)
-        passed_over[home] = reason
+            return root, chosen_by, chain(_told(passed_over), closed)
     told = "; ".join(_told(passed_over)) or "there is no home and no temporary directory"
     raise TccacheError(f"no usable live directory: {told}: {_HELP}")
 
@@ -187,31 +215,26 @@ def _fresh_home() -> Path | None:
         return None
 
 
-def _not_private(home: Path) -> str | None:
-    """Why a folder in a directory that everybody writes to cannot be trusted, or None."""
-    try:
-        home.mkdir(mode=0o700, exist_ok=True)
-        status = os.lstat(home)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            return "it belongs to another user, or is a link"
-        os.chmod(home, 0o700)
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+def _made(home: Path, root: Path, chosen_by: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Makes a live directory of our own with its records; what was closed to others, to be told.
 
-
-def _unusable(root: Path) -> str | None:
-    """Why a directory cannot be a live directory, or None: then it exists, with its records."""
-    try:
-        if is_noexec(root):
-            return _NOEXEC
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (root / RECORDS).mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=root):
-            pass
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+    Raises OSError if it cannot be used, UntrustedError if others can put files there.
+    """
+    if is_noexec(root):
+        raise OSError(_NOEXEC)
+    records = root / RECORDS
+    told: tuple[str, ...] = ()
+    if is_shared(environ):
+        make_folders(records, 0o777)
+    else:
+        if chosen_by == _TEMPORARY and home.is_symlink():
+            raise UntrustedError("it is a link, and everybody can make one there")
+        # The directory that TCCACHE_HOME names may be used by others for something else.
+        own = (root.parent, root, records)
+        told = make_private(root, records, own if chosen_by == HOME else (home, *own))
+    with tempfile.TemporaryFile(dir=root):
+        pass
+    return told
 
 
 def _warnings(root: Path) -> Iterator[str]:

@@ -88,7 +88,7 @@ class Checkup:
     def _directories(self, live: Live | None) -> None:
         """The directories that variables name, the temporary one, and the live directory."""
         found = [
-            Directory(Path(os.environ[name]).absolute(), name)
+            Directory(Path(os.environ[name]).absolute(), name, holds_others=name == HOME)
             for name in (HOME, INDUCTOR, TRITON)
             if os.environ.get(name)
         ]
@@ -96,7 +96,9 @@ class Checkup:
         if live is not None and not any(live.root.is_relative_to(item.path) for item in found):
             found.append(Directory(live.root, "the live directory"))
         if temporary := temporary_folder():
-            found.append(Directory(temporary, "the temporary directory", needed=False))
+            found.append(
+                Directory(temporary, "the temporary directory", needed=False, holds_others=True)
+            )
         else:
             self.findings.append(_NO_TEMPORARY)
         for item in found:

@@ -79,7 +79,7 @@ if os.getuid() == 0:
 def open_folder() -> Iterator[Path]:
     """A folder that every user can reach and write to; pytest's own are closed to others."""
     folder = Path(tempfile.mkdtemp(prefix="tccache-test-", dir="/tmp"))
-    folder.chmod(0o777)
+    folder.chmod(0o1777)
     yield folder
     subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=True)
     shutil.rmtree(folder)

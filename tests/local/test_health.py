@@ -41,7 +41,7 @@ def test_a_fit_directory(tmp_path: Path) -> None:
 def test_a_full_disk(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a byte left, and less than a bundle may need: how much is free is told."""
     monkeypatch.setattr(health, "NEEDED_BYTES", 2_000_000)
-    folder = mount("size=64k")
+    folder = mount("mode=700,size=64k")
     little = the_one(folder)
     (folder / "file").write_bytes(bytes(64 * 1024))
     full = the_one(folder)
@@ -57,7 +57,7 @@ def test_a_full_disk(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_inodes(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk with room for no more files."""
     monkeypatch.setattr(health, "NEEDED_INODES", 10)
-    found = the_one(mount("nr_inodes=8"))
+    found = the_one(mount("mode=700,nr_inodes=8"))
     assert found.kind == "inodes"
     assert "more files can be made, and a bundle may need 10" in found.what
 
@@ -73,7 +73,7 @@ def test_a_size_that_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_noexec(mount: Mount) -> None:
     """What is compiled there could not be loaded."""
-    found = the_one(mount("noexec"))
+    found = the_one(mount("mode=700,noexec"))
     assert (found.kind, found.severity) == ("noexec", "disease")
     assert "mounted noexec" in found.what
     assert "can be run from" in found.cure
@@ -81,7 +81,7 @@ def test_noexec(mount: Mount) -> None:
 
 def test_read_only(mount: Mount) -> None:
     """The kernel's reason is told."""
-    found = the_one(mount("ro"))
+    found = the_one(mount("mode=700,ro"))
     assert (found.kind, found.severity) == ("not writable", "disease")
     assert found.what == "nothing can be kept here: Read-only file system"
     assert found.cure.startswith("mount it writable, or choose another directory")
@@ -119,41 +119,55 @@ def test_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Directory(tmp_path, "x").facts["file_system"] == "nfs4"
 
 
-def test_others_can_write(tmp_path: Path) -> None:
-    """Whoever writes there runs code here; a sticky directory as /tmp is as it should be."""
+def test_others_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes there runs code here; said is who can, and what to do, unless it is meant."""
     tmp_path.chmod(0o777)
-    assert the_one(tmp_path).kind == "open to others"
-    tmp_path.chmod(0o1777)
+    found = the_one(tmp_path)
+    assert (found.kind, found.severity) == ("open to others", "disease")
+    assert found.what.endswith(f"{tmp_path}: every user of this machine can write to it")
+    assert found.cure.startswith(f"chmod go-w {tmp_path}, or set TCCACHE_SHARED=1 if everyone")
+    monkeypatch.setenv("TCCACHE_SHARED", "1")
     assert Directory(tmp_path, "TCCACHE_HOME").findings == ()
 
 
+def test_a_sticky_directory_protects_what_lies_below(tmp_path: Path) -> None:
+    """As /tmp does where a directory below it is used; not where files would lie in it."""
+    tmp_path.chmod(0o1777)
+    assert Directory(tmp_path, "TCCACHE_HOME", holds_others=True).findings == ()
+    assert the_one(tmp_path).kind == "open to others"
+
+
 def test_another_owner(open_folder: Path, unprivileged: Callable[..., Any]) -> None:
-    """Only worth knowing: it may be shared on purpose."""
+    """Who owns a directory decides what lies in it."""
     if os.getuid():
         pytest.skip("only root makes a directory that is another user's")
     os.chown(open_folder, 54321, 54321)
     open_folder.chmod(0o755)
-    kinds = unprivileged(
+    found = unprivileged(
         """
         from cachesvc.local.health import Directory
         found = Directory(Path(sys.argv[1]), "TCCACHE_HOME").findings
-        show([[item.kind, item.severity] for item in found if item.kind != "space"])
+        show([[item.kind, item.severity, item.what] for item in found if item.kind != "space"])
         """,
         open_folder,
     )
-    assert kinds == [["not writable", "disease"], ["other owner", "hint"]]
+    assert [item[:2] for item in found] == [
+        ["not writable", "disease"],
+        ["open to others", "disease"],
+    ]
+    assert found[1][2].endswith(f"{open_folder}: it belongs to another user (UID 54321)")
 
 
 def test_where_it_is_not_needed(mount: Mount) -> None:
     """The temporary directory may be noexec: the live directory lies elsewhere."""
-    (found,) = Directory(mount("noexec"), "the temporary directory", needed=False).findings
+    (found,) = Directory(mount("mode=700,noexec"), "the temporary directory", needed=False).findings
     assert (found.kind, found.severity) == ("noexec", "hint")
     assert found.where.startswith("the temporary directory /")
 
 
 def test_facts(mount: Mount) -> None:
     """What was looked at, for programs."""
-    folder = mount("size=1m,nr_inodes=100")
+    folder = mount("mode=700,size=1m,nr_inodes=100")
     facts = Directory(folder, "TCCACHE_HOME").facts
     assert (facts["path"], facts["chosen_by"]) == (str(folder), "TCCACHE_HOME")
     assert facts["free_bytes"] == 1024 * 1024

@@ -205,9 +205,11 @@ def test_a_temporary_home_of_another_user_is_not_used(monkeypatch: pytest.Monkey
     home, uid = temporary_home(), os.getuid()
     lstat = os.lstat
 
-    def anothers(path: Path) -> os.stat_result:
+    def anothers(path: str | Path) -> os.stat_result:
         status = lstat(path)
-        return os.stat_result((*status[:4], uid + 1, *status[5:])) if path == home else status
+        if Path(path) != home:
+            return status
+        return os.stat_result((*status[:4], uid + 1, *status[5:]))
 
     monkeypatch.setattr(os, "lstat", anothers)
     live = live_directory(ENVIRONMENT, {})
@@ -233,7 +235,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     temporary_home().symlink_to(tmp_path / "theirs")
     live = live_directory(ENVIRONMENT, {})
     assert live.root.resolve().parents[1] != tmp_path / "theirs"
-    assert "or is a link" in live.notes[0]
+    assert "it is a link, and everybody can make one there" in live.notes[0]
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
@@ -241,8 +243,14 @@ def test_a_temporary_home_that_was_opened_is_closed_again() -> None:
     """Its owner is this user, so nobody else may write there."""
     temporary_home().mkdir()
     temporary_home().chmod(0o777)
-    assert live_directory(ENVIRONMENT, {}).root == temporary_home() / BELOW
-    assert stat.S_IMODE(os.stat(temporary_home()).st_mode) == 0o700
+    live = live_directory(ENVIRONMENT, {})
+    assert live.root == temporary_home() / BELOW
+    assert stat.S_IMODE(os.stat(temporary_home()).st_mode) == 0o755
+    assert stat.S_IMODE(os.stat(live.root).st_mode) == 0o700
+    (note,) = live.notes
+    assert note == (
+        f"{temporary_home()} was closed to others: every user of this machine can write to it"
+    )
 
 
 # Users that are nobody in particular.

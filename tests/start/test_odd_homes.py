@@ -59,7 +59,7 @@ result = [shown(report), folders, right]
 def open_folder() -> Iterator[Path]:
     """A folder that every user can reach and write to; pytest's own are closed to others."""
     with tempfile.TemporaryDirectory(prefix="tccache-test-", dir="/tmp") as name:
-        Path(name).chmod(0o777)
+        Path(name).chmod(0o1777)
         yield Path(name)
 
 
