@@ -92,6 +92,21 @@ def make_folders(folder: Path, mode: int) -> None:
         raise NotADirectoryError(20, "Not a directory", str(folder))
 
 
+def check_links(folder: Path, below: Path) -> None:
+    """Raises UntrustedError if a link that others made lies on the way from a folder to one below.
+
+    What is written below would go where the link leads.
+    """
+    for step in (below, *below.parents):
+        with suppress(FileNotFoundError):
+            seen = os.lstat(step)
+            reason = foreign(str(step), seen) if stat.S_ISLNK(seen.st_mode) else None
+            if reason is not None:
+                raise UntrustedError(f"{step} is a link, and {reason}: remove it")
+        if step == folder:
+            return
+
+
 def _closed(folder: Path, root: Path, own: Sequence[Path]) -> tuple[str, ...]:
     """Closes what is open of our own until nothing is: while it was, it may have been exchanged."""
     told: list[str] = []

@@ -35,6 +35,7 @@ from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
+from cachesvc.local.privacy import check_links
 from cachesvc.local.quarantine import SetAside, is_set_aside, read_quarantine
 from cachesvc.local.whole import check_space, disk_errors, readable_file
 
@@ -268,6 +269,7 @@ class Seeder:
         staged, target, sha256 = self._staged[path]
         folder = path.rpartition("/")[0]
         if folder not in self._made:
+            check_links(self._folder(path), target.parent)
             target.parent.mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
         if path in self._replaced:
@@ -288,6 +290,7 @@ class Seeder:
     def _stage_of(self, path: str) -> Path:
         folder = self._folder(path)
         if folder not in self._stages:
+            check_links(folder, folder)
             folder.mkdir(parents=True, exist_ok=True)
             self._stages[folder] = Path(make_folder(self._stage_prefix, folder))
         return self._stages[folder]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import re
 import stat
 import subprocess
 import sys
@@ -14,7 +16,11 @@ from typing import Any
 
 import pytest
 
+from cachesvc.core.digest import digest_bytes
+from cachesvc.core.errors import UntrustedError
+from cachesvc.core.manifest import Entry, Origin, Unit
 from cachesvc.local.live import INDUCTOR, TRITON, live_directory
+from cachesvc.local.places import under
 from cachesvc.local.privacy import SHARED
 from cachesvc.local.seed import Seeder
 
@@ -263,6 +269,37 @@ def test_two_users_share_a_directory(open_folder: Path, unprivileged: Callable[.
         os.umask(before)
     assert (Path(root), notes) == (first.root, [])
     assert (first.folder("inductor") / "added").exists()
+
+
+# Links in a live directory.
+
+
+def seed_one(root: Path) -> None:
+    """What a pull does with a unit of one file."""
+    entry = Entry("inductor/ab/kernel.py", 4, digest_bytes(b"code"))
+    unit = Unit("inductor/ab/kernel", (entry,), Origin("2026-01-01T00:00:00.000000Z", "any"))
+    with Seeder(under(root)) as seeder:
+        seeder.stage(entry, io.BytesIO(b"code"))
+        seeder.commit([unit])
+
+
+@as_root
+@pytest.mark.parametrize("link", ["inductor", "inductor/ab"])
+def test_nothing_is_seeded_through_a_link_that_others_made(tmp_path: Path, link: str) -> None:
+    """It was planted when the directory was open: nothing is written where it leads."""
+    elsewhere = made(tmp_path / "elsewhere", 0o755)
+    root = made(tmp_path / "live", 0o700)
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(elsewhere)
+    os.chown(root / link, OTHER, OTHER, follow_symlinks=False)
+    text = f"{root / link} is a link, and it belongs to another user (UID {OTHER}): remove it"
+    with pytest.raises(UntrustedError, match=re.escape(text)):
+        seed_one(root)
+    assert list(elsewhere.rglob("*")) == []
+    (root / link).unlink()
+    (root / link).symlink_to(elsewhere)
+    seed_one(root)
+    assert len(list(elsewhere.rglob("kernel.py"))) == 1
 
 
 # Somebody who tries.
