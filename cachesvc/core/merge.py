@@ -109,6 +109,16 @@ def covers(held: Unit | None, files: int) -> bool:
     return held is not None and len(held.entries) >= files
 
 
+def replaces(units: Mapping[str, Unit], segment: Segment) -> bool:
+    """Whether every host finds in `units`, by key, what it could use of the segment."""
+    return all(
+        covers(held := units.get(unit.key), len(unit.entries))
+        and held is not None
+        and set(held.requires) <= set(unit.requires)
+        for unit in segment.manifest.units
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Cover:
     """Which segment's pack gives which units."""

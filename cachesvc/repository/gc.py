@@ -15,7 +15,7 @@ from typing import Literal
 
 from cachesvc.core.address import Address
 from cachesvc.core.errors import StoreError
-from cachesvc.core.merge import Segment, covers, live
+from cachesvc.core.merge import Segment, live, replaces
 from cachesvc.repository.grace import Grace
 from cachesvc.repository.listing import Bundle, Listed
 from cachesvc.repository.policy import Candidate, Policy, apply
@@ -175,17 +175,8 @@ def _issue(segment: Segment, successor: Segment, listed: Listed, grace: Grace) -
         return "is younger than the grace time"
     if listed.pack is None or listed.pack.size != successor.manifest.pack.size:
         return "lacks its pack, or has another one"
-    return None if _holds(successor, segment) else "does not hold all that it holds"
-
-
-def _holds(successor: Segment, segment: Segment) -> bool:
-    """Whether every host finds in the successor what it could use of the segment."""
     units = {unit.key: unit for unit in successor.manifest.units}
-    return all(
-        covers(units.get(unit.key), len(unit.entries))
-        and set(units[unit.key].requires) <= set(unit.requires)
-        for unit in segment.manifest.units
-    )
+    return None if replaces(units, segment) else "does not hold all that it holds"
 
 
 def orphans(bundle: Bundle, grace: Grace) -> Iterator[Deletion | Kept]:

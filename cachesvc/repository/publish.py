@@ -8,22 +8,25 @@ live segments, readers take the union, the next push merges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import BinaryIO
 
 from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.digest import digest_bytes
-from cachesvc.core.errors import TccacheError
+from cachesvc.core.errors import StoreError, TccacheError
 from cachesvc.core.fields import Extra
 from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit
-from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge
+from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge, replaces
 from cachesvc.core.proof import Proof
 from cachesvc.core.proof import carried as carried_proof
 from cachesvc.core.requirement import Capabilities, Requirement
+from cachesvc.repository.grace import PUSH_S
 from cachesvc.repository.listing import MANIFEST, PACK, SIGNATURE, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
 from cachesvc.repository.repository import Reading, Repository
@@ -106,8 +109,53 @@ def publish(
     fresh = [d for d in drafts if not covers(held.get(d.key), len(d.sources))]
     if not fresh:
         return Publication(facts.address, None)
-    own = [segment for segment in reading.segments if segment.signers == repository.signing]
-    absorbed = _absorbed(own, fresh, host)
+    own = _own(repository, reading)
+    absorbed = _absorbed(own, fresh, host, MERGE_LIMIT_BYTES)
+    return _write_segment(repository, facts, own, absorbed, fresh)
+
+
+def mergeable(repository: Repository, reading: Reading) -> tuple[Segment, ...]:
+    """The live segments that one can take the place of, for every host; none if there are not two.
+
+    However large they are: this is the work of a janitor, and no start waits for it.
+    """
+    own = _own(repository, reading)
+    chosen = _absorbed(own, (), Capabilities(unchecked=True), sys.maxsize)
+    while len(whole := _replaced(chosen)) < len(chosen):
+        chosen = whole
+    return chosen if len(chosen) > 1 else ()
+
+
+def _replaced(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Those of the segments that the union of them all can take the place of."""
+    union = _carried(segments, ())
+    return tuple(segment for segment in segments if replaces(union, segment))
+
+
+def unite(repository: Repository, facts: Facts, reading: Reading) -> Publication:
+    """Writes one segment with all that the mergeable ones hold, and nothing else.
+
+    Raises IntegrityError if a pack is not what its manifest says; then nothing was written.
+    """
+    absorbed = mergeable(repository, reading)
+    if not absorbed:
+        return Publication(facts.address, None)
+    return _write_segment(repository, facts, _own(repository, reading), absorbed, ())
+
+
+def _own(repository: Repository, reading: Reading) -> tuple[Segment, ...]:
+    """The live segments whose signers are the keys that sign here: who trusts them loses nothing
+    if one of those keys' segments takes their place."""
+    return tuple(s for s in reading.segments if s.signers == repository.signing)
+
+
+def _write_segment(
+    repository: Repository,
+    facts: Facts,
+    own: Sequence[Segment],
+    absorbed: tuple[Segment, ...],
+    fresh: Sequence[Draft],
+) -> Publication:
     carried = _carried(absorbed, fresh)
     with scratch("push") as folder:
         file = folder / "pack"
@@ -129,7 +177,10 @@ def publish(
 
 
 def _absorbed(
-    segments: Sequence[Segment], fresh: Sequence[Draft], host: Capabilities
+    segments: Sequence[Segment],
+    fresh: Sequence[Draft],
+    host: Capabilities,
+    limit: int,
 ) -> tuple[Segment, ...]:
     """The segments to be merged into the new one, out of those with the same signers.
 
@@ -152,14 +203,13 @@ def _absorbed(
         for segment in usable
         if all(needs.get(u.key, set()) <= set(u.requires) for u in segment.manifest.units)
     ]
-    chosen = _smallest(safe)
+    chosen = _smallest(safe, limit)
     return tuple(segment for segment in segments if segment.name in chosen)
 
 
-def _smallest(segments: Iterable[Segment]) -> set[str]:
-    """The names of the smallest segments, as many as may be brought here."""
+def _smallest(segments: Iterable[Segment], left: int) -> set[str]:
+    """The names of the smallest segments, as many as have so many bytes together."""
     names: set[str] = set()
-    left = MERGE_LIMIT_BYTES
     for segment in sorted(segments, key=lambda segment: segment.manifest.pack.size):
         left -= segment.manifest.pack.size
         if left < 0:
@@ -248,17 +298,37 @@ def _extra(absorbed: Iterable[Segment]) -> Extra:
     return tuple(sorted(known.items()))
 
 
-def _write(repository: Repository, manifest: Manifest, pack: Path) -> str:
+def _write(repository: Repository, manifest: Manifest, file: Path) -> str:
     """Pack first, then the signature, manifest last: the manifest is the commit point. What
     readers would refuse is not written at all."""
     data = manifest.to_bytes()
     name = digest_bytes(data)
     Manifest.parse(data, f"the manifest to be published under {manifest.address}")
-    repository.store.put_file(object_key(manifest.address, name, PACK), pack)
+    store, address = repository.store, manifest.address
+    writes: dict[str, Callable[[str], None]] = {
+        object_key(address, name, PACK): partial(store.put_file, path=file)
+    }
     if repository.keys:
         from cachesvc.repository.signing import sign
 
         signature = sign(data, repository.keys)
-        repository.store.put(object_key(manifest.address, name, SIGNATURE), signature)
-    repository.store.put(object_key(manifest.address, name, MANIFEST), data)
+        writes[object_key(address, name, SIGNATURE)] = partial(store.put, data=signature)
+    began = monotonic()
+    for key, write in writes.items():
+        write(key)
+    _give_up_if_late(address, monotonic() - began)
+    store.put(object_key(address, name, MANIFEST), data)
+    for key, write in writes.items():
+        if store.stat(key) is None:  # a janitor whose clock is wrong took it for rubbish
+            write(key)
     return name
+
+
+def _give_up_if_late(address: Address, seconds: float) -> None:
+    """A pack without a manifest is rubbish to a janitor, once it is old enough."""
+    if seconds > PUSH_S:
+        raise StoreError(
+            f"writing the pack of {address} took {seconds:.0f} s, and after {PUSH_S:.0f} s it could"
+            " be taken for rubbish before its manifest is there: nothing was published; push again"
+            " over a faster connection, or less at a time"
+        )

@@ -37,6 +37,27 @@ def signers(manifest: bytes, signature: bytes, where: str) -> frozenset[str]:
     Signatures that are wrong, or of an algorithm that this version does not know, count for
     nothing. Raises IntegrityError if the object is none that holds signatures.
     """
+    return frozenset(
+        key
+        for algorithm, key, text in _read(signature, where)
+        if algorithm == ALGORITHM and is_signature(key, text, manifest)
+    )
+
+
+def wrong_signatures(manifest: bytes, signature: bytes, where: str) -> tuple[str, ...]:
+    """The public keys, in hex, by which there is a signature that is none of these bytes.
+
+    Raises IntegrityError as `signers` does.
+    """
+    return tuple(
+        key
+        for algorithm, key, text in _read(signature, where)
+        if algorithm == ALGORITHM and not is_signature(key, text, manifest)
+    )
+
+
+def _read(signature: bytes, where: str) -> tuple[tuple[str, str, str], ...]:
+    """Algorithm, key and signature of each that the object holds."""
     raw = load_object(signature, where)
     if raw.get("format") != FORMAT:
         raise IntegrityError(
@@ -50,11 +71,7 @@ def signers(manifest: bytes, signature: bytes, where: str) -> frozenset[str]:
     if len(found) > MOST_SIGNATURES:
         issues.add("signatures", f"has more than {MOST_SIGNATURES}")
     issues.raise_if_any(where)
-    return frozenset(
-        key
-        for algorithm, key, text in found
-        if algorithm == ALGORITHM and is_signature(key, text, manifest)
-    )
+    return found
 
 
 def _signature(fields: Fields) -> tuple[str, str, str]:

@@ -18,6 +18,8 @@ from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin
 from cachesvc.core.merge import fewest_packs, merge
 from cachesvc.core.requirement import Capabilities, Requirement
+from cachesvc.core.trust import EVERYONE, Trust
+from cachesvc.repository.keys import SigningKey
 from cachesvc.repository.pack import Source
 from cachesvc.repository.publish import Draft, Facts, Publication, held_units, publish
 from cachesvc.repository.repository import Reading, Repository
@@ -41,6 +43,12 @@ class Desk:
     address: Address = Address("gpt", "any", ENVIRONMENT.digest)  # noqa: RUF009  a frozen value
     host: Capabilities = field(default_factory=lambda: HOST)
     clock: int = 0
+    signing: tuple[SigningKey, ...] = ()
+    trust: Trust = EVERYONE
+
+    @property
+    def repository(self) -> Repository:
+        return Repository(self.store, self.trust, self.signing)
 
     def draft(self, key: str, *needs: str, **files: bytes) -> Draft:
         """A unit of this second: its files by name, and the CPU features that it needs."""
@@ -61,17 +69,17 @@ class Desk:
         )
         said = Facts(**{name: facts.get(name, getattr(said, name)) for name in Facts.__slots__})
         seen = self.read() if reading is None else reading
-        return publish(Repository(self.store), said, seen, drafts, self.host)
+        return publish(self.repository, said, seen, drafts, self.host)
 
     def read(self) -> Reading:
         """What a new process finds."""
-        repository = Repository(self.store)
+        repository = self.repository
         bundle = repository.bundle(self.address)
-        return Reading(self.address, ()) if bundle is None else repository.read(bundle)
+        return Reading(self.address, ()) if bundle is None else repository.read(bundle, signed=True)
 
     def contents(self) -> dict[str, bytes]:
         """The bytes of all entries of the union, fetched as a pull does it."""
-        repository, reading = Repository(self.store), self.read()
+        repository, reading = self.repository, self.read()
         union = merge(unit for segment in reading.segments for unit in segment.units)
         cover = fewest_packs(reading.segments, union)
         assert {unit.key for unit in cover.units} == set(union)

@@ -13,13 +13,17 @@ from cachesvc.core.address import Address
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import AccessDenied, StoreError
 from cachesvc.core.trust import EVERYONE, Trust
+from cachesvc.repository import publish
 from cachesvc.repository.gc import Outcome, Plan, carry_out, judge, plan
+from cachesvc.repository.grace import MIN_GRACE_S, PUSH_S
 from cachesvc.repository.keys import SigningKey
 from cachesvc.repository.listing import object_key
 from cachesvc.repository.policy import Policy
 from cachesvc.repository.repository import Repository
 from cachesvc.store.contract import Store
 from cachesvc.store.faulty import Fault, Faulty
+from cachesvc.store.streams import Source as Stored
+from cachesvc.store.wrapper import Wrapper
 
 from .clocked import ADDRESS, DAY, ENVIRONMENT, HOUR, LATE, Clocked, new_key, write_segment
 
@@ -278,3 +282,41 @@ def test_any_delete_may_fail_and_the_next_run_goes_on(
     assert planned(store).deletions == ()
     assert desk.contents() == before
     assert len(desk.keys()) == 2
+
+
+def test_a_push_that_is_too_slow_gives_up(
+    store: Clocked, make_desk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a pack and its manifest there is less time than any janitor grants."""
+    hours = iter([0.0, PUSH_S - 1, 0.0, PUSH_S + 1])
+    monkeypatch.setattr(publish, "monotonic", lambda: next(hours))
+    desk = make_desk(store)
+    wrote = desk.push(desk.draft("triton/K", a=b"1"))
+    with pytest.raises(StoreError, match="took 1801 s, and after 1800 s it could be taken"):
+        desk.push(desk.draft("triton/L", a=b"2"))
+    assert left(store) == {wrote.segment}
+    assert PUSH_S < MIN_GRACE_S
+
+
+class Hasty(Wrapper):
+    """A store whose janitor deletes packs that have no manifest yet."""
+
+    def _put(self, key: str, source: Stored) -> None:
+        if key.endswith(".json") and self.hasty:
+            self.hasty = False
+            for kind in ("tar.zst", "sig"):
+                self.inner.delete(key.replace(".json", f".{kind}"))
+        super()._put(key, source)
+
+    hasty = True
+
+
+def test_a_pack_that_was_taken_for_rubbish_is_put_again(
+    store: Clocked, make_desk: Callable[..., Any], keys: Any
+) -> None:
+    """As by a janitor whose clock is wrong: the push looks once more, after its manifest."""
+    desk = make_desk(Hasty(store), signing=keys)
+    wrote = desk.push(desk.draft("triton/K", a=b"1"))
+    assert desk.contents() == {"triton/K/a": b"1"}
+    wanted = {object_key(ADDRESS, wrote.segment, kind) for kind in ("tar.zst", "sig", "json")}
+    assert set(desk.keys()) == wanted
