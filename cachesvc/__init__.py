@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cachesvc.core.compiles import Compile as Compile
     from cachesvc.core.components import Components as Components
     from cachesvc.core.components import Difference as Difference
+    from cachesvc.core.duration import read_duration as read_duration
     from cachesvc.core.errors import AccessDenied as AccessDenied
     from cachesvc.core.errors import BundleNotFound as BundleNotFound
     from cachesvc.core.errors import BusyError as BusyError
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
     from cachesvc.page.page import write_page as write_page
     from cachesvc.runtime.regions import compile_regions as compile_regions
     from cachesvc.runtime.workloads import Workload as Workload
+    from cachesvc.start.access import Access as Access
+    from cachesvc.start.access import access as access
     from cachesvc.start.baseline import gate as gate
     from cachesvc.start.baseline import read_baseline as read_baseline
     from cachesvc.start.bench import bench as bench
@@ -90,6 +93,9 @@ if TYPE_CHECKING:
     from cachesvc.start.inspect import remove as remove
     from cachesvc.start.inspect import show as show
     from cachesvc.start.inspect import verify as verify
+    from cachesvc.start.keys import Key as Key
+    from cachesvc.start.keys import make_key as make_key
+    from cachesvc.start.keys import read_key as read_key
     from cachesvc.start.lookup import Found as Found
     from cachesvc.start.lookup import lookup as lookup
     from cachesvc.start.measure import demo as demo
@@ -111,6 +117,7 @@ _PLACES = {
     "core.code": ("Code",),
     "core.compiles": ("Compile",),
     "core.components": ("Components", "Difference"),
+    "core.duration": ("read_duration",),
     "core.errors": (
         "AccessDenied",
         "BundleNotFound",
@@ -137,6 +144,7 @@ _PLACES = {
     "page.page": ("check_page", "write_page"),
     "runtime.regions": ("compile_regions",),
     "runtime.workloads": ("Workload",),
+    "start.access": ("Access", "access"),
     "start.baseline": ("gate", "read_baseline"),
     "start.bench": ("bench",),
     "start.build": ("build",),
@@ -154,6 +162,7 @@ _PLACES = {
         "show",
         "verify",
     ),
+    "start.keys": ("Key", "make_key", "read_key"),
     "start.lookup": ("Found", "lookup"),
     "start.measure": ("demo",),
     "start.monitor": ("Monitor", "monitor"),

@@ -92,10 +92,17 @@ PRIVATE = Access(trust=(WORD,))
 TrustLike = Paths | Access
 
 
-def access(trust: TrustLike | None, sign_with: Paths | None = None) -> Access:
-    """How a store is used: what was said, and what the environment says of the rest.
+def access(
+    trust: TrustLike | None = None,
+    sign_with: Paths | None = None,
+    *,
+    max_age_s: float | None = None,
+    revoked: Paths | None = None,
+) -> Access:
+    """How a store is used: what is said here, and what the environment says of the rest.
 
-    Raises UsageError for what is empty or contradicts itself.
+    An Access stays as it is but for the keys that sign. Raises UsageError for what is empty or
+    contradicts itself.
     """
     if isinstance(trust, Access):
         return trust if sign_with is None else replace(trust, sign_with=_files(sign_with))
@@ -103,8 +110,8 @@ def access(trust: TrustLike | None, sign_with: Paths | None = None) -> Access:
     return Access(
         trust=_said(trust, "TCCACHE_TRUST"),
         sign_with=_said(sign_with, "TCCACHE_SIGN_WITH"),
-        max_age_s=read_duration(age) if age else None,
-        revoked=_said(None, "TCCACHE_REVOKED"),
+        max_age_s=read_duration(age) if age and max_age_s is None else max_age_s,
+        revoked=_said(revoked, "TCCACHE_REVOKED"),
     )
 
 

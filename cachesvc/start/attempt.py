@@ -25,7 +25,7 @@ from cachesvc.runtime.ptxas import find_either_ptxas
 from cachesvc.runtime.spare import spare_all
 from cachesvc.runtime.spawned import find_program_last
 from cachesvc.runtime.used import graph_units
-from cachesvc.start.access import TrustLike, access
+from cachesvc.start.access import Access, Paths, TrustLike, access
 from cachesvc.start.bring import Brought, bring
 from cachesvc.start.bundles import Selection, again_if_moved, neighbour, of_model
 from cachesvc.start.deadline import Deadline, within
@@ -97,14 +97,16 @@ class Attempt:
         failed = {} if self.functions is None else self.functions.aside
         return (*self.brought.transfer.set_aside, *(f"{u}: {text}" for u, text in failed.items()))
 
-    def prepare(self, store: StoreLike | None, trust: TrustLike | None) -> None:
+    def prepare(
+        self, store: StoreLike | None, trust: TrustLike | None, sign_with: Paths | None = None
+    ) -> None:
         """Everything before the first call. Whatever goes wrong becomes a note.
 
         With on_miss="error" it is raised: BundleNotFound where there is nothing to be used.
         """
         strict = self.options.on_miss == "error"
         try:
-            self._prepare(store, trust)
+            self._prepare(store, access(trust, sign_with))
         except TccacheError as error:
             if strict:
                 raise
@@ -116,7 +118,7 @@ class Attempt:
         if strict and not self.brought.is_usable:
             raise BundleNotFound("; ".join(self.notes) or "nothing of the bundle can be used here")
 
-    def _prepare(self, store: StoreLike | None, trust: TrustLike | None) -> None:
+    def _prepare(self, store: StoreLike | None, said: Access) -> None:
         started = time.perf_counter()
         with self.stage("identify"):
             live = self.locate()
@@ -126,7 +128,6 @@ class Attempt:
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
-            said = access(trust)
             self.notes.extend(evict_untrusted(live.places, said.trusted(said.signing_keys())))
         seconds = deadline_seconds(self.options.deadline)
         self.ahead = ahead = join(goal, store, said, called=started, seconds=seconds)

@@ -25,7 +25,7 @@ from cachesvc.local.host import read_environment
 from cachesvc.local.tree import FoundUnit
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.workloads import check_target
-from cachesvc.start.access import PRIVATE, TrustLike
+from cachesvc.start.access import PRIVATE, Paths, TrustLike, access
 from cachesvc.start.captured import (
     NOTHING_AHEAD,
     Ahead,
@@ -66,6 +66,7 @@ def build(
     *,
     store: StoreLike | None = None,
     trust: TrustLike | None = None,
+    sign_with: Paths | None = None,
     label: str | None = None,
     salt: str | None = None,
     tags: Iterable[str] = (),
@@ -101,7 +102,8 @@ def build(
         raise UsageError(f"a tolerance of {tolerance} is none: it is relative, from 0 to 1")
     environment = read_environment()
     given, tiers = checked_tags(tags), chosen_tier(tier)
-    repository = None if dry_run and store is None else open_repository(store, trust)
+    said = access(trust, sign_with)
+    repository = None if dry_run and store is None else open_repository(store, said)
     with workplace("build") as folder:
         work = _Build(
             target, label, salt, tolerance, given, environment, folder, progress, slim, tiers

@@ -22,7 +22,7 @@ from cachesvc.core.daemon_pool import DaemonPool
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import TccacheError, UsageError, unexpected
 from cachesvc.core.report import Counts, Publishing, Report
-from cachesvc.start.access import TrustLike
+from cachesvc.start.access import Paths, TrustLike, access
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled
 from cachesvc.start.supplement import Destination, Supplement, goal_of
 from cachesvc.start.target import named_models
@@ -48,6 +48,7 @@ def monitor(
     publish: bool = False,
     store: StoreLike | None = None,
     trust: TrustLike | None = None,
+    sign_with: Paths | None = None,
     label: str | None = None,
     salt: str | None = None,
     settle: float = SETTLE_S,
@@ -65,9 +66,9 @@ def monitor(
     With `publish` what was compiled or used is published beside the caller: when nothing was
     compiled for `settle` seconds, and at `stop` or the end of the process, which wait for it, 30 s
     at most. It goes under the model of the report, else under `model`, else under `label` or the
-    name in the report alone; trust, label and salt are as in `warm_start`, and so is the store,
-    unless the report has one. What is published for calls of that model says that it covers them.
-    Nothing is published because of a compile that failed.
+    name in the report alone; trust, sign_with, label and salt are as in `warm_start`, and so is the
+    store, unless the report has one. What is published for calls of that model says that it covers
+    them. Nothing is published because of a compile that failed.
 
     Trouble is a note, whatever it is. Raises UsageError for arguments that cannot be meant. Where
     TCCACHE_DISABLE is set, nothing is watched.
@@ -77,7 +78,10 @@ def monitor(
     watching = Monitor(report, model, on_compile, keep)
     if publish and not is_disabled():
         watching._publish(
-            lambda: Destination(goal_of(report, model, label, salt), report, store, trust), settle
+            lambda: Destination(
+                goal_of(report, model, label, salt), report, store, access(trust, sign_with)
+            ),
+            settle,
         )
     return watching.start()
 

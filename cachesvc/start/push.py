@@ -12,7 +12,7 @@ from cachesvc.core.proof import Proof
 from cachesvc.core.report import Report, Verdict
 from cachesvc.local.needs import load_parsers
 from cachesvc.repository.publish import Facts, Publication
-from cachesvc.start.access import TrustLike
+from cachesvc.start.access import Paths, TrustLike, access
 from cachesvc.start.beside import Beside
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
 from cachesvc.start.progress import Progress, quiet
@@ -28,6 +28,7 @@ def push(
     *,
     store: StoreLike | None = None,
     trust: TrustLike | None = None,
+    sign_with: Paths | None = None,
     label: str | None = None,
     inductor_dir: PathLike | None = None,
     triton_dir: PathLike | None = None,
@@ -47,7 +48,9 @@ def push(
     or used is. A push adds: what the store has is not written again, and nothing is taken away.
     `report`, of the start that compiled, puts its seconds and its calls into the manifest. `salt`
     is the caller's own part of the model digest. `slim` leaves out the texts that a Triton kernel
-    came from, which no hit reads; a kernel that the store has with them stays as it is there. Where
+    came from, which no hit reads; a kernel that the store has with them stays as it is there.
+    `sign_with` are files of private keys that sign what is published (TCCACHE_SIGN_WITH); what was
+    brought here and they have not signed is then left out, unless its directories are given. Where
     TCCACHE_DISABLE is set, nothing is done.
 
     Raises UsageError, UntrustedError, IntegrityError, StoreError, AccessDenied; TccacheError if
@@ -56,7 +59,7 @@ def push(
     if is_disabled():
         address = target(model, label=label, environment=environment, salt=salt).address
         return Pushed(Publication(address, None), 0, 0, 0, warnings=(DISABLED,))
-    repository = open_repository(store, trust)
+    repository = open_repository(store, access(trust, sign_with))
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
     facts = _facts(goal, report, checked_tags(tags))

@@ -18,12 +18,13 @@ from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError, unexpected
 from cachesvc.core.report import Transfer
 from cachesvc.local.host import read_environment
+from cachesvc.local.in_use import hold
 from cachesvc.local.live import INDUCTOR, TRITON, Live
 from cachesvc.local.tree import scan
 from cachesvc.local.usage import additions, watch
 from cachesvc.repository.publish import Publication
 from cachesvc.runtime.directories import current
-from cachesvc.start.access import TrustLike, access
+from cachesvc.start.access import Access, Paths, TrustLike, access
 from cachesvc.start.additions import Publisher, Start
 from cachesvc.start.bring import DIRECTORIES_ONLY, Brought, bring
 from cachesvc.start.bundles import again_if_moved, select
@@ -91,6 +92,7 @@ def run(
     *,
     store: StoreLike | None = None,
     trust: TrustLike | None = None,
+    sign_with: Paths | None = None,
     publish: bool = True,
     deadline: float | None = None,
     settle: float = SETTLE_S,
@@ -116,7 +118,7 @@ def run(
     if DIGEST.fullmatch(check_name(name)):
         raise UsageError(f"{name} reads as a model digest: give the name to publish under")
     program, seconds = located(command), deadline_seconds(deadline)
-    work = _Run(name, store, trust, progress, warn)
+    work = _Run(name, store, access(trust, sign_with), progress, warn)
     if not is_disabled():
         work.check_store()
     with Signals() as signals:
@@ -158,7 +160,7 @@ class _Run:
 
     name: str
     store: StoreLike | None
-    trust: TrustLike | None
+    trust: Access
     progress: Progress
     warn: Callable[[str], None]
     environment: Components = field(default_factory=Components)
@@ -199,6 +201,7 @@ class _Run:
                 self.note(f"{variable}={off} is set, so the compiler uses no cache of that kind")
         self.environment = read_environment()
         self.live = current(self.environment.digest)
+        hold(self.live.places, inherited=True)
         for text in self.live.notes:
             self.note(text)
 
@@ -287,10 +290,9 @@ class _Run:
 
 def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
     run.progress(f"look for bundles of {run.name}")
-    said = access(run.trust)
-    evicted = evict_untrusted(live.places, said.trusted(said.signing_keys()))
+    evicted = evict_untrusted(live.places, run.trust.trusted(run.trust.signing_keys()))
     notes = tuple(evicted)
-    repository = open_repository(run.store, said)
+    repository = open_repository(run.store, run.trust)
 
     def attempt() -> Brought:
         deadline.check()

@@ -12,7 +12,7 @@ from typing import Any
 
 from cachesvc.core.errors import BundleNotFound, TccacheError, unexpected
 from cachesvc.core.report import Report, Verdict
-from cachesvc.start.access import TrustLike
+from cachesvc.start.access import Paths, TrustLike, access
 from cachesvc.start.attempt import Attempt
 from cachesvc.start.options import Options, checked
 from cachesvc.start.progress import Progress, quiet
@@ -31,6 +31,7 @@ def warm_start(
     store: StoreLike | None = None,
     label: str | None = None,
     trust: TrustLike | None = None,
+    sign_with: Paths | None = None,
     salt: str | None = None,
     on_miss: str = "compile",
     deadline: float | None = None,
@@ -49,9 +50,11 @@ def warm_start(
     around this function, and prove the start. Without them the report is `unproven` and settles by
     itself at the model's first calls.
 
-    `label` names the bundle (default: the model's class). The store is TCCACHE_STORE, the word of
-    trust TCCACHE_TRUST, the caller's own part of the model digest (`salt`) TCCACHE_SALT, unless
-    given.
+    `label` names the bundle (default: the model's class). The store is TCCACHE_STORE, the caller's
+    own part of the model digest (`salt`) TCCACHE_SALT, unless given. `trust` (TCCACHE_TRUST) is one
+    or several files of public keys, or the word "store", which trusts whoever can write there; or
+    an `Access`, which says more. `sign_with` (TCCACHE_SIGN_WITH) are files of private keys that
+    sign what is published.
 
     on_miss: what to do where no unit of a bundle can be seeded: "compile" starts cold, "eager"
         lets the model run as it was written, "error" raises BundleNotFound, or what went wrong.
@@ -87,13 +90,15 @@ def warm_start(
         attempt = Attempt(model, label, salt, Options(), progress, notes=[DISABLED])
         return prove(attempt, inputs, calls, hooked=False)
     attempt = Attempt(model, label, salt, options, progress)
-    attempt.prepare(store, trust)
+    attempt.prepare(store, trust, sign_with)
     report = prove(attempt, inputs, calls)
     if on_miss == "error" and report.verdict in (Verdict.COLD, Verdict.INERT):
         raise BundleNotFound(str(report))
     if not publish:
         return report
-    return _published(report, model, store=store, trust=trust, label=label, salt=salt)
+    return _published(
+        report, model, store=store, trust=trust, sign_with=sign_with, label=label, salt=salt
+    )
 
 
 def observe(model: Any, *, calls: Iterable[Any]) -> Report:
@@ -112,6 +117,7 @@ def _published(
     *,
     store: StoreLike | None,
     trust: TrustLike | None,
+    sign_with: Paths | None,
     label: str | None,
     salt: str | None,
 ) -> Report:
@@ -129,7 +135,8 @@ def _published(
     from cachesvc.start.push import push_beside
 
     try:
-        publishing = push_beside(model, report, store=store, trust=trust, label=label, salt=salt)
+        said = access(trust, sign_with)
+        publishing = push_beside(model, report, store=store, trust=said, label=label, salt=salt)
     except TccacheError as error:
         return replace(report, notes=(*report.notes, f"nothing is published: {error}"))
     except Exception as error:  # serving must start, whatever this library gets wrong

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, store_options
+from tccache.options import common, sign_option, store_options
 from tccache.output import Output, counted, size, table
 
 FAILED = 1
@@ -67,6 +67,7 @@ def _pair(text: str) -> tuple[str, Any]:
 @click.command()
 @click.argument("target")
 @store_options
+@sign_option
 @click.option("--runs", type=click.IntRange(1, 100), default=3, help="Samples per arm.  [3]")
 @click.option(
     "--arms",

@@ -8,13 +8,21 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, salt_option, slim_option, store_options, tier_option
+from tccache.options import (
+    common,
+    salt_option,
+    sign_option,
+    slim_option,
+    store_options,
+    tier_option,
+)
 from tccache.output import Output, counted, size, table
 
 
 @click.command()
 @click.argument("target")
 @store_options
+@sign_option
 @click.option("--label", metavar="NAME", help="Another name for the bundle than the workload's.")
 @salt_option
 @click.option("--tag", multiple=True, metavar="TEXT", help="A tag to record. Repeatable.")

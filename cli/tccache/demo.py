@@ -8,13 +8,14 @@ import click
 
 import cachesvc
 from tccache.bench import START_HEADER, start_cells
-from tccache.options import common, store_options
+from tccache.options import common, sign_option, store_options
 from tccache.output import Output, size, table
 
 
 @click.command()
 @click.argument("target", default="demo:gpt")
 @store_options
+@sign_option
 @click.option("--runs", type=click.IntRange(1, 100), default=1, help="Samples per arm.  [1]")
 @common
 def demo(out: Output, target: str, runs: int, **options: Any) -> None:

@@ -20,6 +20,7 @@ from tccache.demo import demo
 from tccache.doctor import doctor
 from tccache.env import env
 from tccache.explain import explain
+from tccache.key import key
 from tccache.lookup import lookup
 from tccache.ls import ls
 from tccache.output import printable
@@ -79,6 +80,7 @@ for command in (
     verify,
     bench,
     env,
+    key,
     completion,
 ):
     group.add_command(command)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+import cachesvc
 from tccache.output import Output
 
 Verb = Callable[..., Any]
@@ -40,32 +41,80 @@ def _refuse_empty(context: click.Context) -> None:
 
 def _shared(function: Verb, flag: str, *short: str, **settings: Any) -> Callable[[Verb], Verb]:
     """An option that several verbs have: its variable for this verb counts, else that for all."""
-    verb, name = function.__name__.upper(), flag.removeprefix("--").upper()
+    verb, name = function.__name__.upper(), flag.removeprefix("--").replace("-", "_").upper()
     return click.option(
         flag, *short, envvar=[f"TCCACHE_{verb}_{name}", f"TCCACHE_{name}"], **settings
     )
 
 
 def store_options(function: Verb) -> Verb:
-    """Adds --store and --trust."""
+    """Adds --store, and what says whom to trust: --trust, --max-age and --revoked.
+
+    The verb gets one `trust` for all of that.
+    """
+
+    @functools.wraps(function)
+    def run(
+        trust: tuple[str, ...], max_age: str | None, revoked: tuple[str, ...], **options: Any
+    ) -> Any:
+        said = cachesvc.access(
+            trust or None,
+            options.pop("sign_with", None) or None,
+            max_age_s=None if max_age is None else cachesvc.read_duration(max_age),
+            revoked=revoked or None,
+        )
+        return function(trust=said, **options)
+
     for option in (
-        _shared(
-            function,
-            "--trust",
-            metavar="WORD",
-            help="`store`: trust whoever can write to a remote store. A pull runs the pusher's"
-            " code. Default: TCCACHE_TRUST.",
+        _files(
+            run,
+            "--revoked",
+            help="Use nothing that this list names: segments or public keys, a line each."
+            " Repeatable. Default: TCCACHE_REVOKED.",
         ),
         _shared(
-            function,
+            run,
+            "--max-age",
+            metavar="DURATION",
+            help="Use nothing that was published longer ago than, say, 30d. Default:"
+            " TCCACHE_MAX_AGE.",
+        ),
+        _files(
+            run,
+            "--trust",
+            metavar="FILE.pub|store",
+            help="Use what one of these public keys has signed (repeatable), or `store`: all that"
+            " lies there, from whoever can write to it. A pull runs the pusher's code. Default:"
+            " TCCACHE_TRUST.",
+        ),
+        _shared(
+            run,
             "--store",
             metavar="URL",
             help="Where bundles are: a directory, s3://BUCKET/PREFIX, or another fsspec URL."
             " Default: TCCACHE_STORE.",
         ),
     ):
-        option(function)
+        option(run)
+    return run
+
+
+def sign_option(function: Verb) -> Verb:
+    """Adds --sign-with, below `store_options`, which takes it along."""
+    option = _files(
+        function,
+        "--sign-with",
+        help="Sign what is published with this private key, see `tccache key new`. Repeatable."
+        " Default: TCCACHE_SIGN_WITH.",
+    )
+    option(function)
     return function
+
+
+def _files(function: Verb, flag: str, **settings: Any) -> Callable[[Verb], Verb]:
+    """An option that takes several files; in its variable they are parted as PATH is."""
+    shape = {"metavar": "FILE", **settings}
+    return _shared(function, flag, multiple=True, type=click.Path(readable=False), **shape)
 
 
 def target_options(function: Verb) -> Verb:

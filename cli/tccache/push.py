@@ -8,13 +8,21 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, slim_option, store_options, target_options, tree_options
+from tccache.options import (
+    common,
+    sign_option,
+    slim_option,
+    store_options,
+    target_options,
+    tree_options,
+)
 from tccache.output import Output, counted, size
 
 
 @click.command()
 @click.argument("model")
 @store_options
+@sign_option
 @target_options
 @tree_options
 @click.option("--tag", multiple=True, metavar="TEXT", help="A tag to record. Repeatable.")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.options import common, store_options
+from tccache.options import common, sign_option, store_options
 from tccache.output import Output, counted, printable
 
 
@@ -19,6 +19,7 @@ from tccache.output import Output, counted, printable
 @click.argument("model")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @store_options
+@sign_option
 @click.option(
     "--publish/--no-publish",
     default=True,
