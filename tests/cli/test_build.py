@@ -64,15 +64,16 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_flags(tccache: Command, given: dict[str, Any]) -> None:
     """Every flag reaches the library."""
-    arguments = ("--store", "s", "--trust", "store", "--label", "l", "--salt", "x", "--tag", "a")
+    arguments = ("--store", "s", "--trust", "/k.pub", "--label", "l", "--salt", "x", "--tag", "a")
+    signed = ("--sign-with", "/k", "--revoked", "/gone", "--max-age", "2h")
     more = ("--tolerance", "0.01", "--dry-run", "--slim", "--tier", "no-aot")
-    ran = tccache("build", "m:f", *arguments, "--tag", "b", *more)
+    ran = tccache("build", "m:f", *arguments, "--tag", "b", *more, *signed)
     assert ran.code == 0, ran.err
     given.pop("progress")
     assert given == {
         "target": "m:f",
         "store": "s",
-        "trust": "store",
+        "trust": cachesvc.Access(("/k.pub",), ("/k",), 7200.0, ("/gone",)),
         "label": "l",
         "salt": "x",
         "tags": ("a", "b"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,21 @@ Command = Callable[..., Any]
 README = Path(__file__).parents[2] / "README.md"
 
 VERBS = tuple(group.commands)
-SHARED = ("store", "trust", "json", "quiet", "verbose")
-STORELESS = ("doctor", "env", "completion")
+
+
+def leaves(commands: Mapping[str, click.Command], before: str = "") -> dict[str, click.Command]:
+    """The commands that do something, by the words that call them."""
+    found: dict[str, click.Command] = {}
+    for name, command in commands.items():
+        inner = command.commands if isinstance(command, click.Group) else {}
+        found |= leaves(inner, f"{before}{name} ") if inner else {before + name: command}
+    return found
+
+
+LEAVES = leaves(group.commands)
+SHARED = ("store", "trust", "revoked", "max-age", "json", "quiet", "verbose")
+STORELESS = ("doctor", "env", "key new", "key show", "completion")
+FILES = ("trust", "sign-with", "revoked")
 NEEDED = {
     "demo": [],
     "run": ["m", "true"],
@@ -26,11 +40,13 @@ NEEDED = {
     "verify": [],
     "env": [],
     "completion": ["bash"],
+    "key new": ["--out", "f"],
 }
 VALUES: dict[str, tuple[str, Any]] = {
     "tolerance": ("0.5", 0.5),
     "extra": ("a=x b=y", {"a": "x", "b": "y"}),
     "tag": ("one two", ("one", "two")),
+    **dict.fromkeys(("trust", "sign_with", "revoked"), ("one:two", ("one", "two"))),
     "runs": ("3", 3),
     "calls": ("7", 7),
     "arms": ("warm, local", ("warm", "local")),
@@ -46,16 +62,26 @@ VALUES: dict[str, tuple[str, Any]] = {
 
 def parsed(verb: str, *line: str) -> dict[str, Any]:
     """What the verb would be called with."""
-    with group.make_context("tccache", [verb, *line]) as outer:
-        command = group.commands[verb]
-        with command.make_context(verb, [*line], parent=outer) as inner:
-            return inner.params
+    words = [*verb.split(), *line]
+    with ExitStack() as contexts:
+        context = contexts.enter_context(group.make_context("tccache", words))
+        command: click.Command = group
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+            made = command.make_context(command.name, [*words], parent=context)
+            context = contexts.enter_context(made)
+        return context.params
 
 
 def options() -> Iterator[tuple[str, click.Option]]:
     """Each flag of each verb."""
-    for verb, command in group.commands.items():
+    for verb, command in LEAVES.items():
         yield from ((verb, item) for item in command.params if isinstance(item, click.Option))
+
+
+def variable(*words: str) -> str:
+    """The variable of a flag: TCCACHE, the verb and the flag."""
+    return "_".join(("TCCACHE", *words)).replace(" ", "_").replace("-", "_").upper()
 
 
 @pytest.mark.parametrize(("verb", "option"), [*options()], ids=str)
@@ -65,25 +91,32 @@ def test_every_flag_has_a_variable(
     """TCCACHE_VERB_FLAG sets it, so a deployment needs no command line to change one."""
     flag = option.opts[0].removeprefix("--").replace("-", "_")
     text, value = ("1", True) if option.is_flag else VALUES.get(flag, ("text", "text"))
-    monkeypatch.setenv(f"TCCACHE_{verb}_{flag}".upper(), text)
-    assert parsed(verb, *NEEDED.get(verb, ["m"]))[str(option.name)] == value
+    monkeypatch.setenv(variable(verb, flag), text)
+    line = [] if option.required else NEEDED.get(verb, ["m"])
+    assert parsed(verb, *line)[str(option.name)] == value
 
 
 @pytest.mark.parametrize("name", SHARED)
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in STORELESS])
+@pytest.mark.parametrize("verb", [verb for verb in LEAVES if verb not in STORELESS])
 def test_shared_flags_have_a_variable_for_all_verbs(
     monkeypatch: pytest.MonkeyPatch, verb: str, name: str
 ) -> None:
     """TCCACHE_FLAG counts, TCCACHE_VERB_FLAG counts more, and the command line most."""
     flag = name in ("json", "quiet", "verbose")
+    several = name in FILES
     values = ("1", "0") if flag else ("all", "verb")
     line = NEEDED.get(verb, ["m"])
-    monkeypatch.setenv(f"TCCACHE_{name.upper()}", values[0])
-    assert parsed(verb, *line)[name] in (True, "all")
-    monkeypatch.setenv(f"TCCACHE_{verb.upper()}_{name.upper()}", values[1])
-    assert parsed(verb, *line)[name] in (False, "verb")
-    given = [f"--{name}"] if flag else [f"--{name}", "line"]
-    assert parsed(verb, *given, *line)[name] in (True, "line")
+    field = name.replace("-", "_")
+
+    def found(*given: str) -> object:
+        value = parsed(verb, *given, *line)[field]
+        return value[0] if several else value
+
+    monkeypatch.setenv(variable(name), values[0])
+    assert found() in (True, "all")
+    monkeypatch.setenv(variable(verb, name), values[1])
+    assert found() in (False, "verb")
+    assert found(f"--{name}", *([] if flag else ["line"])) in (True, "line")
 
 
 def test_an_empty_variable_is_not_set(tccache: Command, store: Path) -> None:
@@ -92,18 +125,19 @@ def test_an_empty_variable_is_not_set(tccache: Command, store: Path) -> None:
     assert ran.out.startswith("name ")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", LEAVES)
 def test_help_shows_an_example_that_parses(tccache: Command, verb: str) -> None:
     """-h and --help print the same, with a command line that this version takes."""
-    ran = tccache(verb, "--help")
+    ran = tccache(*verb.split(), "--help")
     assert (ran.code, ran.err) == (0, "")
-    assert tccache(verb, "-h").out == ran.out
+    assert tccache(*verb.split(), "-h").out == ran.out
     example = re.search(r"Example:\n((?:    .*\n?)+)", ran.out)
     assert example is not None
-    (command, *_) = re.split(r"&&|>", example[1].replace("\\\n", " "))
-    program, named, *line = shlex.split(command)
-    assert (program, named) == ("tccache", verb)
-    parsed(verb, *line)
+    (command, *_) = re.split(r"&&|>|\n", example[1].replace("\\\n", " "))
+    program, *line = shlex.split(command)
+    words = verb.split()
+    assert (program, line[: len(words)]) == ("tccache", words)
+    parsed(verb, *line[len(words) :])
 
 
 def test_the_list_of_verbs_is_whole(tccache: Command) -> None:
