@@ -24,6 +24,7 @@ def key() -> None:
 @click.option(
     "--out",
     "file",
+    envvar="TCCACHE_KEY_NEW_OUT",
     required=True,
     metavar="FILE",
     type=click.Path(readable=False),
