@@ -94,22 +94,27 @@ def server() -> Iterator[Server]:
     """In a process of its own, as its rules hold for all that it serves."""
     command = [sys.executable, str(Path(__file__).parent / "moto_process.py")]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process, pytest.MonkeyPatch.context() as patch:
+    with subprocess.Popen(command, **pipes) as process:
         found = Server(process.stdout.readline().strip())  # type: ignore[union-attr]
         found.make_users()
         found.enforce()
-        patch.setattr(s3_wire, "_client", _watched(s3_wire._client, found))
         yield found
         process.stdin.close()  # type: ignore[union-attr]
 
 
-def _watched(make: Any, server: Server) -> Any:
+@pytest.fixture
+def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, keeping what is asked of it from now on."""
+    make = s3_wire._client
+
     def client(options: Any) -> Any:
         made = make(options)
         made.meta.events.register("before-send.s3", server.keep)
         return made
 
-    return client
+    monkeypatch.setattr(s3_wire, "_client", client)
+    server.asked.clear()
+    return server
 
 
 @dataclass(frozen=True)
@@ -151,11 +156,9 @@ class Place:
 
 
 @pytest.fixture
-def place(server: Server) -> Place:
+def place(watched: Server) -> Place:
     """A bucket with nothing in it."""
-    found = Place(server, server.make_bucket())
-    server.asked.clear()
-    return found
+    return Place(watched, watched.make_bucket())
 
 
 @pytest.fixture
@@ -176,10 +179,9 @@ def _shared(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture
-def shared(_shared: Place) -> Iterator[Place]:
+def shared(_shared: Place, watched: Server) -> Iterator[Place]:
     """As `filled`, for tests that find everything allowed or denied and change nothing."""
     before = _shared.objects()
-    _shared.server.asked.clear()
     yield _shared
     assert _shared.objects() == before
 
