@@ -14,6 +14,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -31,6 +32,8 @@ HOME = "TCCACHE_HOME"
 _TEMPORARY = "the temporary directory"
 _NOEXEC = "its file system is mounted noexec, and compiled libraries must be loaded from it"
 _HELP = f"set {HOME} to a directory on a local disk that can be written and run from"
+
+_TRIES = 3
 
 _Home = tuple[Path, str]
 
@@ -220,6 +223,15 @@ def _made(home: Path, root: Path, chosen_by: str, environ: Mapping[str, str]) ->
 
     Raises OSError if it cannot be used, UntrustedError if others can put files there.
     """
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):  # somebody is removing it, for it was not in use
+            return _made_once(home, root, chosen_by, environ)
+    return _made_once(home, root, chosen_by, environ)
+
+
+def _made_once(
+    home: Path, root: Path, chosen_by: str, environ: Mapping[str, str]
+) -> tuple[str, ...]:
     if is_noexec(root):
         raise OSError(_NOEXEC)
     records = root / RECORDS

@@ -7,6 +7,7 @@ that lies in it is this user's. Whoever means to share says so by TCCACHE_SHARED
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,10 +87,11 @@ def make_folders(folder: Path, mode: int) -> None:
         return
     if folder != folder.parent:
         make_folders(folder.parent, mode)
-    with suppress(FileExistsError):
+    try:
         os.mkdir(folder, mode)
-    if not folder.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(folder))
+    except FileExistsError:
+        if not stat.S_ISDIR(os.stat(folder).st_mode):  # else somebody was quicker
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(folder)) from None
 
 
 def check_links(folder: Path, below: Path) -> None:

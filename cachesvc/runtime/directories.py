@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from cachesvc.local.in_use import hold
 from cachesvc.local.live import INDUCTOR, TRITON, Live, live_directory
 from cachesvc.runtime.counters import compiled_so_far
 
@@ -61,8 +62,9 @@ def use(live: Live) -> None:
     """Makes the compiler of this process, and of its children, use the live directory.
 
     Sets the environment variables that torch and Triton read whenever they look into their
-    caches; compile workers inherit them.
+    caches; compile workers inherit them. Nobody removes the directory while this process lives.
     """
+    hold(live.places)
     for name, prefix in ((INDUCTOR, "inductor"), (TRITON, "triton")):
         folder = str(live.folder(prefix))
         if os.environ.get(name) != folder:
