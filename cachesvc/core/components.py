@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cachesvc.core.digest import digest_json
 from cachesvc.core.kept import kept
+from cachesvc.core.spelled import spelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,11 @@ class Difference:
     new: str | None
 
     def __str__(self) -> str:
-        return f"{self.component}: {_shown(self.old)} -> {_shown(self.new)}"
+        return f"{spelled(self.component)}: {_shown(self.old)} -> {_shown(self.new)}"
 
 
 def _shown(value: str | None) -> str:
-    return "absent" if value is None else value or "''"
+    return "absent" if value is None else spelled(value) or "''"
 
 
 def _unicode(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from cachesvc.core.digest import canonical_json
 from cachesvc.core.errors import IntegrityError
+from cachesvc.core.spelled import spelled
 
 T = TypeVar("T")
 Extra = tuple[tuple[str, str], ...]
@@ -98,8 +99,8 @@ def shown(value: object) -> str:
 
 
 def named(name: str) -> str:
-    """A field's name for people: what a terminal would act on is spelled out."""
-    return repr(name[:80])[1:-1]
+    """The beginning of a field's name, for people."""
+    return spelled(name[:80])
 
 
 class Fields:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Literal, get_args
 
+from cachesvc.core.spelled import HIDDEN
+
 Section = Literal["inductor", "triton", "megacache", "aot", "extra"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
 
@@ -19,8 +21,7 @@ _PLAIN = re.compile(
     ),
     re.ASCII,
 )
-# Controls, and what makes a line read otherwise than it is: separators, marks of direction.
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_FORBIDDEN = re.compile(rf"[{HIDDEN}\\]")
 
 
 def path_issue(path: str) -> str | None:

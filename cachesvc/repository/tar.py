@@ -164,7 +164,7 @@ class _Reader:
             while data:
                 length = int(data[: data.index(b" ")])
                 name, equals, value = data[:length].partition(b" ")[2].partition(b"=")
-                if length < 1 or not equals or not value.endswith(b"\n"):
+                if not 0 < length <= len(data) or not equals or not value.endswith(b"\n"):
                     raise ValueError(length)
                 records[name.decode()] = value[:-1].decode()
                 data = data[length:]

@@ -16,7 +16,10 @@ from cachesvc import TccacheError
 
 Progress = Callable[[str], None]
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+# Controls but line ends; marks that hide what a line says; what no stream can write.
+_CONTROL = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 @dataclass(frozen=True)
