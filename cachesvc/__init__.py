@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from cachesvc.core.report import Report as Report
     from cachesvc.core.report import Transfer as Transfer
     from cachesvc.core.report import Verdict as Verdict
+    from cachesvc.core.size import read_size as read_size
     from cachesvc.core.variant import MODES as MODES
     from cachesvc.core.variant import Variant as Variant
     from cachesvc.core.workload_options import WorkloadOptions as WorkloadOptions
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from cachesvc.local.quarantine import SetAside as SetAside
     from cachesvc.page.page import check_page as check_page
     from cachesvc.page.page import write_page as write_page
+    from cachesvc.repository.policy import Policy as Policy
     from cachesvc.runtime.regions import compile_regions as compile_regions
     from cachesvc.runtime.workloads import Workload as Workload
     from cachesvc.start.access import Access as Access
@@ -79,6 +81,8 @@ if TYPE_CHECKING:
     from cachesvc.start.baseline import read_baseline as read_baseline
     from cachesvc.start.bench import bench as bench
     from cachesvc.start.build import build as build
+    from cachesvc.start.collect import Collected as Collected
+    from cachesvc.start.collect import collect as collect
     from cachesvc.start.doctor import doctor as doctor
     from cachesvc.start.explain import compare as compare
     from cachesvc.start.explain import explain as explain
@@ -87,12 +91,10 @@ if TYPE_CHECKING:
     from cachesvc.start.inspect import Detail as Detail
     from cachesvc.start.inspect import Listing as Listing
     from cachesvc.start.inspect import Removal as Removal
-    from cachesvc.start.inspect import Verification as Verification
     from cachesvc.start.inspect import list_bundles as list_bundles
     from cachesvc.start.inspect import list_set_aside as list_set_aside
     from cachesvc.start.inspect import remove as remove
     from cachesvc.start.inspect import show as show
-    from cachesvc.start.inspect import verify as verify
     from cachesvc.start.keys import Key as Key
     from cachesvc.start.keys import make_key as make_key
     from cachesvc.start.keys import read_key as read_key
@@ -108,6 +110,8 @@ if TYPE_CHECKING:
     from cachesvc.start.push import push as push
     from cachesvc.start.run import Ran as Ran
     from cachesvc.start.run import run as run
+    from cachesvc.start.verify import Verification as Verification
+    from cachesvc.start.verify import verify as verify
     from cachesvc.start.warm_start import warm_start as warm_start
 
 _PLACES = {
@@ -137,17 +141,20 @@ _PLACES = {
     "core.overlap": ("Overlap", "Prefetch"),
     "core.regions": ("Region", "Regions"),
     "core.report": ("CallReport", "Counts", "Report", "Transfer", "Verdict"),
+    "core.size": ("read_size",),
     "core.variant": ("MODES", "Variant"),
     "core.workload_options": ("WorkloadOptions",),
     "local.host": ("read_environment",),
     "local.quarantine": ("SetAside",),
     "page.page": ("check_page", "write_page"),
+    "repository.policy": ("Policy",),
     "runtime.regions": ("compile_regions",),
     "runtime.workloads": ("Workload",),
     "start.access": ("Access", "access"),
     "start.baseline": ("gate", "read_baseline"),
     "start.bench": ("bench",),
     "start.build": ("build",),
+    "start.collect": ("Collected", "collect"),
     "start.doctor": ("doctor",),
     "start.explain": ("compare", "explain"),
     "start.graphs": ("show_code", "show_graphs"),
@@ -155,12 +162,10 @@ _PLACES = {
         "Detail",
         "Listing",
         "Removal",
-        "Verification",
         "list_bundles",
         "list_set_aside",
         "remove",
         "show",
-        "verify",
     ),
     "start.keys": ("Key", "make_key", "read_key"),
     "start.lookup": ("Found", "lookup"),
@@ -171,6 +176,7 @@ _PLACES = {
     "start.publishing": ("Pushed",),
     "start.push": ("push",),
     "start.run": ("Ran", "run"),
+    "start.verify": ("Verification", "verify"),
     "start.warm_start": ("warm_start",),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}

@@ -60,11 +60,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What goes, in this order, and what stays; `bytes` are those that the store then holds."""
+    """What goes, in this order, and what stays that might be expected to go."""
 
     deletions: tuple[Deletion, ...] = ()
     kept: tuple[Kept, ...] = ()
-    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,10 @@ class Outcome:
 
     deleted: tuple[Deletion, ...]
     failure: StoreError | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(deletion.bytes for deletion in self.deleted)
 
 
 def judge(bundle: Bundle, reading: Reading, grace: Grace) -> Judged:
@@ -105,8 +108,7 @@ def plan(judged: Sequence[Judged], policy: Policy, grace: Grace) -> Plan:
         else:
             deletions += item.deletions
             kept += item.kept
-    left = (item for item in candidates if item.bundle.address not in verdicts.gone)
-    return Plan(tuple(deletions), tuple(kept), sum(item.bytes for item in left))
+    return Plan(tuple(deletions), tuple(kept))
 
 
 def carry_out(plan: Plan, store: Store, progress: Callable[[str], None]) -> Outcome:

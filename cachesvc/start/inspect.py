@@ -1,4 +1,4 @@
-"""What is in a store: list, show, remove, verify."""
+"""What is in a store: list, show, remove."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from cachesvc.core.errors import BundleNotFound, IntegrityError, TccacheError
+from cachesvc.core.errors import BundleNotFound, TccacheError
 from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.merge import Segment, merge
 from cachesvc.core.proof import Proof
 from cachesvc.local.quarantine import SetAside, read_quarantine
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
-from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import matching
-from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import own_environment
 
@@ -72,22 +70,6 @@ class Removal:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What was checked, and every problem found; orphans are objects that no manifest names."""
-
-    bundles: int
-    segments: int
-    entries: int
-    bytes: int
-    problems: tuple[str, ...]
-    orphans: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
-
-
 def list_bundles(
     name: str | None = None, *, store: StoreLike | None = None, trust: TrustLike | None = None
 ) -> tuple[Listing, ...]:
@@ -117,7 +99,7 @@ def show(
 ) -> tuple[Detail, ...]:
     """The bundles that a name, digest or address means, read. Raises BundleNotFound for none."""
     repository = open_repository(store, trust)
-    return tuple(_detail(item, repository.read(item)) for item in _required(repository, bundle))
+    return tuple(_detail(item, repository.read(item)) for item in required(repository, bundle))
 
 
 def remove(
@@ -133,7 +115,7 @@ def remove(
     nothing is meant.
     """
     repository = open_repository(store, trust)
-    found = _required(repository, bundle)
+    found = required(repository, bundle)
     objects = [stat for item in found for stat in item.objects]
     if not dry_run:
         for stat in sorted(objects, key=lambda stat: not stat.key.endswith(".json")):
@@ -141,55 +123,8 @@ def remove(
     return Removal(tuple(map(_listing, found)), len(objects), sum(stat.size for stat in objects))
 
 
-def verify(
-    bundle: str | None = None,
-    *,
-    store: StoreLike | None = None,
-    trust: TrustLike | None = None,
-    progress: Progress = quiet,
-) -> Verification:
-    """Checks every manifest, pack and entry of a store, or of the bundles meant, by its digest.
-
-    Problems are named in the result, not raised; superseded segments are checked too.
-    """
-    repository = open_repository(store, trust)
-    found = repository.bundles() if bundle is None else _required(repository, bundle)
-    problems: list[str] = []
-    segments: list[Segment] = []
-    for item in found:
-        reading = repository.read(item, superseded=True)
-        problems.extend(refused.reason for refused in reading.refused)
-        segments.extend(reading.segments)
-    entries = 0
-    for segment in segments:
-        progress(f"verify {segment.manifest.address} {segment.name[:12]}")
-        try:
-            entries += _verify_pack(repository, segment)
-        except IntegrityError as error:
-            problems.append(str(error))
-    return Verification(
-        bundles=len(found),
-        segments=len(segments),
-        entries=entries,
-        bytes=sum(segment.manifest.pack.size for segment in segments),
-        problems=tuple(problems),
-        orphans=tuple(stat.key for item in found for stat in item.orphans),
-    )
-
-
-def _verify_pack(repository: Repository, segment: Segment) -> int:
-    """Reads the whole pack; how many entries it has."""
-    wanted = [entry for unit in segment.manifest.units for entry in unit.entries]
-    with scratch("verify") as folder:
-        pack = folder / "pack"
-        repository.fetch(segment, pack)
-        for _, stream in repository.entries(segment, pack, wanted):
-            while stream.read(1 << 20):
-                pass
-    return len(wanted)
-
-
-def _required(repository: Repository, text: str) -> tuple[Bundle, ...]:
+def required(repository: Repository, text: str) -> tuple[Bundle, ...]:
+    """The bundles that a text means, as listed. Raises BundleNotFound for none."""
     found = matching(repository, text)
     if not found:
         raise BundleNotFound(

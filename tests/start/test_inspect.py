@@ -12,9 +12,10 @@ import pytest
 
 from cachesvc.core.errors import BundleNotFound, IntegrityError, UsageError
 from cachesvc.local.host import read_environment
-from cachesvc.start.inspect import list_bundles, remove, show, verify
+from cachesvc.start.inspect import list_bundles, remove, show
 from cachesvc.start.pull import pull
 from cachesvc.start.push import push
+from cachesvc.start.verify import verify
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
