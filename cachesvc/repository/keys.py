@@ -14,6 +14,21 @@ from cachesvc.core.errors import UntrustedError, UsageError
 _PUBLIC_BLOCK = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z ]{1,40})-----")
 _MAX_FILE_BYTES = 1 << 20
+_SIGN_BIT = 0x80
+# Points of small order, without the bit of their sign: anybody can sign anything for such a key.
+# As in libsodium's ge25519_has_small_order, forms that are not reduced among them.
+_WEAK = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+)
 _PRIVATE_MODE, _PUBLIC_MODE = 0o600, 0o644
 
 
@@ -31,16 +46,26 @@ class SigningKey:
 
 
 def is_signature(public: str, signature: str, data: bytes) -> bool:
-    """Whether `signature` (hex) is that of `data` by the public key `public` (hex)."""
+    """Whether `signature` (hex) is that of `data` by the public key `public` (hex).
+
+    By a key that anybody can sign for, nothing is.
+    """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        raw = bytes.fromhex(public)
+        if _is_weak(raw):
+            return False
+        key = Ed25519PublicKey.from_public_bytes(raw)
         key.verify(bytes.fromhex(signature), data)
     except (InvalidSignature, ValueError):  # ValueError: not a point of the curve
         return False
     return True
+
+
+def _is_weak(raw: bytes) -> bool:
+    return raw[:-1] + bytes(byte & ~_SIGN_BIT for byte in raw[-1:]) in _WEAK
 
 
 def make_key(file: Path) -> SigningKey:
@@ -107,6 +132,8 @@ def read_public_keys(file: Path) -> frozenset[str]:
             raise UsageError(f"{file} holds a block that is no public key: {error}") from None
         if not isinstance(key, Ed25519PublicKey):
             raise UsageError(f"{file} holds a public key that is not Ed25519: {_MAKE}")
+        if _is_weak(key.public_bytes_raw()):
+            raise UsageError(f"{file} holds a public key that anybody can sign for: {_MAKE}")
         found.add(_hex(key))
     if not found:
         raise UsageError(f"{file} holds no public key: {_MAKE}")
