@@ -15,8 +15,11 @@ PATIENCE_S = 120.0
 
 
 def lock_of(places: Places) -> FileLock:
-    """The lock, not taken yet. A second one in this process waits for the first, as elsewhere."""
-    return FileLock(str(places.records / "lock"))
+    """The lock, not taken yet. A second one in this process waits for the first, as elsewhere.
+
+    Any thread may release it, not only the one that took it.
+    """
+    return FileLock(str(places.records / "lock"), thread_local=False)
 
 
 def is_held(places: Places) -> bool:

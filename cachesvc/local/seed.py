@@ -120,6 +120,11 @@ class Seeder:
             remove_folder(str(stage))
         self._lock.release()
 
+    def let_go(self) -> None:
+        """Lets others seed while this one still stages; it MUST NOT commit any more. Any thread may
+        call it."""
+        self._lock.release()
+
     def plan(self, units: Iterable[Unit]) -> SeedPlan:
         """Sorts units by what has to be done for them; units without a place are left out.
 
@@ -296,7 +301,7 @@ class Seeder:
         return self._stages[folder]
 
     def _remove_stages(self) -> None:
-        """Removes what killed seeders left. They had this lock, so none of it is in use; or, where
+        """Removes what killed seeders left. They had this lock, so none of it is of use; or, where
         another one shares a directory, what nobody holds."""
         for _, folder in self._places.folders:
             with suppress(OSError):

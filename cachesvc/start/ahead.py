@@ -7,6 +7,7 @@ finds a receipt for just what it looks for.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from cachesvc.start.settings import StoreLike, open_repository
 
 
 class Until(Deadline):
-    """A deadline that nobody waits for: it is closed from a moment on, by `time.perf_counter`."""
+    """A deadline that nobody waits for: it has passed from a moment on, by `time.perf_counter`."""
 
     def __init__(self, seconds: float, moment: float) -> None:
         super().__init__(seconds)
@@ -78,6 +79,16 @@ class Ahead:
 
     def work(self) -> None:
         """Brings it all, until `end` or the deadline. Raises what a pull raises."""
+        left = self._until - time.perf_counter()
+        timer = threading.Timer(min(max(left, 0.0), threading.TIMEOUT_MAX), self.close)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._work()
+        finally:
+            timer.cancel()
+
+    def _work(self) -> None:
         with self._stage("pull"):
             environment = read_environment().digest
             live = current(environment)

@@ -83,6 +83,7 @@ class Attempt:
     ahead: Joined | None = None
     functions: Functions | None = None
     rest: Brought | None = None
+    _begun: float | None = None
     _bringing: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -115,11 +116,12 @@ class Attempt:
             if strict:
                 raise
             self.notes.append(unexpected(error))
+        self._begun = None
         if strict and not self.brought.is_usable:
             raise BundleNotFound("; ".join(self.notes) or "nothing of the bundle can be used here")
 
     def _prepare(self, store: StoreLike | None, said: Access) -> None:
-        started = time.perf_counter()
+        started = self._begun = time.perf_counter()
         with self.stage("identify"):
             live = self.locate()
             self.notes.extend(live.notes)
@@ -158,11 +160,13 @@ class Attempt:
             chosen = self._choose(repository, goal, listed)
             stages = [("look up", time.perf_counter() - started)]
             tiers = self.options.tier
+            records = self._recorded(repository, chosen)
             brought = bring(repository, chosen, live.places, self.progress, deadline, tiers=tiers)
             refused = brought.refused
             while brought.newest is None and brought.refused:  # as if it were not there
                 listed = tuple(bundle for bundle in listed if bundle not in chosen.bundles)
                 chosen = self._choose(repository, goal, listed)
+                records = self._recorded(repository, chosen)
                 brought = bring(
                     repository, chosen, live.places, self.progress, deadline, tiers=tiers
                 )
@@ -171,10 +175,13 @@ class Attempt:
             if brought.newest is not None:
                 moved = brought.transfer
                 stages += [("pull", moved.pull_s), ("seed", moved.seed_s)]
-            records = tuple(_records(repository, chosen)) if self.options.check else ()
             return _Fetched(repository, chosen, brought, stages, records)
 
         return again_if_moved(attempt)
+
+    def _recorded(self, repository: Repository, chosen: Selection) -> tuple[OutputRecord, ...]:
+        """The records of outputs. Read before the commit: after it nothing may wait for a store."""
+        return tuple(_records(repository, chosen)) if self.options.check else ()
 
     def _choose(
         self, repository: Repository, goal: Target, listed: tuple[Bundle, ...]
@@ -291,6 +298,7 @@ class Attempt:
             lambda deadline: bring(
                 repository, chosen, live.places, self.progress, deadline, tiers=tiers
             ),
+            begun=self._begun,
         )
 
     @contextmanager

@@ -64,3 +64,13 @@ def deadline_seconds(given: float | None) -> float:
     if not 0 < seconds < float("inf"):
         raise UsageError(f"the deadline is {text!r}: give a positive number of seconds")
     return seconds
+
+
+def seconds_if_any(given: float | None) -> float | None:
+    """The deadline in seconds where one was given or TCCACHE_DEADLINE has one, else None.
+
+    Raises as `deadline_seconds`.
+    """
+    if given is None and not os.environ.get(DEADLINE):
+        return None
+    return deadline_seconds(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,16 @@ from cachesvc.runtime.directories import current
 from cachesvc.start.access import TrustLike
 from cachesvc.start.bring import brought_of, held_tiers, remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
+from cachesvc.start.deadline import Deadline, within
+from cachesvc.start.options import seconds_if_any
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike
 from cachesvc.start.transfer import Holdings, holdings, seed
 from cachesvc.start.trees import PathLike, Trees
 from cachesvc.start.untrusted import evict_untrusted
+
+_GAVE_UP = "nothing was brought; pull again, or give it more time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ def pull(
     environment: EnvironmentLike | None = None,
     salt: str | None = None,
     require: bool = False,
+    deadline: float | None = None,
     progress: Progress = quiet,
 ) -> Pulled:
     """Seeds what a store holds for a name, or a model, on this machine.
@@ -64,26 +69,37 @@ def pull(
     of its digest; what is brought for another machine is not checked against this one. Where
     TCCACHE_DISABLE is set, nothing is done.
 
+    `deadline` is in seconds (default TCCACHE_DEADLINE, else there is none): once it has passed,
+    nothing enters a directory any more, and StoreError is raised, whatever the store does.
+
     Raises BundleNotFound if `require` and nothing was found; UsageError, UntrustedError,
     IntegrityError, StoreError, AccessDenied; BusyError if another process seeds for too long.
     """
     if is_disabled():
         return Pulled((), Transfer(), notes=(DISABLED,))
-    repository = open_repository(store, trust)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
 
-    def attempt() -> Pulled:
-        progress("look for bundles")
-        chosen = select(repository, model, label=label, environment=environment, salt=salt)
-        return _bring(repository, chosen, trees, progress)
+    def work(limit: Deadline) -> Pulled:
+        repository = open_repository(store, trust)
 
-    pulled = again_if_moved(attempt)
-    if require and not pulled.transfer.present + pulled.transfer.kept:
-        raise BundleNotFound(
-            f"no bundle for {label or _shown(model)} and this environment in"
-            f" {repository.store.url}: {_why(pulled) or 'see `tccache ls`, or push one'}"
-        )
-    return pulled
+        def attempt() -> Pulled:
+            progress("look for bundles")
+            chosen = select(repository, model, label=label, environment=environment, salt=salt)
+            return _bring(repository, chosen, trees, progress, limit)
+
+        pulled = again_if_moved(attempt)
+        if require and not pulled.transfer.present + pulled.transfer.kept:
+            raise _nothing(label or _shown(model), repository, pulled)
+        return pulled
+
+    return within(seconds_if_any(deadline), work, outcome=_GAVE_UP)
+
+
+def _nothing(name: str, repository: Repository, pulled: Pulled) -> BundleNotFound:
+    return BundleNotFound(
+        f"no bundle for {name} and this environment in {repository.store.url}:"
+        f" {_why(pulled) or 'see `tccache ls`, or push one'}"
+    )
 
 
 def _shown(model: Any) -> str:
@@ -95,18 +111,19 @@ def _why(pulled: Pulled) -> str:
     return "; ".join(f"left out, {text}" for text in pulled.transfer.left_out)
 
 
-def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Progress) -> Pulled:
+def _bring(
+    repository: Repository, chosen: Selection, trees: Trees, progress: Progress, limit: Deadline
+) -> Pulled:
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     refused = tuple(item.reason for item in found.refused)
+    evicted = () if trees else tuple(_evicted(repository, chosen))
     if not found.units:
         if refused:
             raise _unusable(found.refused)
         return Pulled((), Transfer(left_out=found.left_out))
     with scratch("mega") as folder:
         places, notes = _places(found, trees, folder)
-        if not trees:
-            notes = (*notes, *evict_untrusted(places, repository.trust))
-        transfer = seed(repository, found, places, progress=progress)
+        transfer = seed(repository, found, places, progress=progress, deadline=limit)
         artifacts = _write_mega(found, places, trees)
     if not trees:
         for tier in held_tiers(found):
@@ -116,8 +133,14 @@ def _bring(repository: Repository, chosen: Selection, trees: Trees, progress: Pr
         transfer=transfer,
         directories=_directories(found, places, trees.mega if artifacts else None, trees),
         artifacts=artifacts,
-        notes=(*notes, *refused),
+        notes=(*notes, *evicted, *refused),
     )
+
+
+def _evicted(repository: Repository, chosen: Selection) -> Iterator[str]:
+    """Whatever comes of this pull, what is not trusted any more is not left in its place."""
+    for environment in {bundle.address.environment for bundle in chosen.bundles}:
+        yield from evict_untrusted(current(environment).places, repository.trust)
 
 
 def _unusable(refused: tuple[Refused, ...]) -> TccacheError:

@@ -108,13 +108,14 @@ def seed(
     """Brings the units that are not in place yet, and seeds them.
 
     One process of a node does it while the others wait for the lock and then find everything in
-    place. Raises, and leaves the directories as they were: IntegrityError if any pack is not what
-    its manifest says, DeadlinePassed if the time is up before all lies ready.
+    place; once its time is up it lets go of the lock, even if the store hangs. Raises, and leaves
+    the directories as they were: IntegrityError if any pack is not what its manifest says,
+    DeadlinePassed if the time is up before all lies ready.
     """
     deadline = deadline or Deadline()
     started = time.perf_counter()
     deadline.check()
-    with Seeder(places) as seeder:
+    with Seeder(places) as seeder, deadline.holding(seeder.let_go):
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
         cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})
         if len(cover.units) < len(plan.missing):

@@ -54,7 +54,7 @@ class Work(Generic[T]):
         # Not by `join`: one that is interrupted leaves CPython 3.11 with the thread marked as
         # stopped while it runs, so that nobody would wait for it any more.
         if self.is_alive:
-            self._over.wait(seconds)
+            self._over.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
         return self.is_done
 
     def result(self) -> T:

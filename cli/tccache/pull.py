@@ -17,6 +17,13 @@ from tccache.output import Output, counted, size
 @target_options
 @tree_options
 @click.option("--require", is_flag=True, help="Exit 3 if there is nothing to pull.")
+@click.option(
+    "--deadline",
+    metavar="SECONDS",
+    type=float,
+    envvar=["TCCACHE_PULL_DEADLINE", "TCCACHE_DEADLINE"],
+    help="Exit 5 after so long, with nothing brought. Default: none.",
+)
 @common
 def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None:
     """Bring what the store holds for MODEL to this machine.

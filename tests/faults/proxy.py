@@ -22,6 +22,7 @@ Trouble = Literal[
     "empty",
     "flip",
     "lie",
+    "half",
     "slow down",
     "internal",
     "inside",
@@ -56,6 +57,7 @@ class Rule:
     cut        half of the body comes, and then a clean end; `empty`: nothing of it comes
     flip       one byte of the body is another, and the checksum is that of the right ones
     lie        as `flip`, and no checksum comes with it
+    half       half of the body comes, as if it were all
     slow down, internal, denied, expired, skewed   S3's own answers that are errors
     inside     an error in an answer that says 200, after it was done
     hidden     403 where there is no such object
@@ -178,6 +180,10 @@ class _Connection(BaseHTTPRequestHandler):
                 right = zlib.crc32(answer.body).to_bytes(4, "big")
                 wrong.headers.append(("x-amz-checksum-crc32", base64.b64encode(right).decode()))
             self._say(wrong)
+        elif trouble == "half":
+            half = answer.without("x-amz-checksum-")
+            half.body = answer.body[: len(answer.body) // 2]
+            self._say(half)
         elif trouble in ("reset", "cut", "empty", "drip"):
             self._begin(answer, 0 if trouble == "empty" else len(answer.body) // 2)
             if trouble == "drip":

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from cachesvc.core.errors import StoreError
 from cachesvc.start.deadline import Deadline, DeadlinePassed, within
 from cachesvc.start.work import Work
 
@@ -109,3 +110,52 @@ def test_closing_and_committing_exclude_each_other() -> None:
     with late.commit():
         assert not late.close()
     late.check()
+
+
+def test_what_is_held_is_let_go_at_the_end_of_the_time() -> None:
+    """Once, while the work still hangs; not by work that has ended or has begun its commit."""
+    let_go: list[str] = []
+    held, go = threading.Event(), threading.Event()
+
+    def work(deadline: Deadline) -> None:
+        with deadline.holding(lambda: let_go.append("before")):
+            pass
+        with deadline.holding(lambda: let_go.append("now")):
+            held.set()
+            go.wait(60)
+
+    def wait_for(_: Work[None], __: float) -> bool:
+        assert held.wait(60)
+        return False
+
+    with pytest.raises(DeadlinePassed):
+        within(0.01, work, wait_for=wait_for)
+    assert set(let_go) == {"now"}
+    go.set()
+    committing = Deadline(1)
+    with committing.holding(lambda: let_go.append("committing")), committing.commit():
+        assert not committing.close()
+    assert "committing" not in let_go
+
+
+def test_nothing_is_held_after_the_end_of_the_time() -> None:
+    """Work that comes to it later learns that nobody waits, and holds nothing on."""
+    let_go: list[str] = []
+    over = Deadline(1)
+    assert over.close()
+    with pytest.raises(DeadlinePassed), over.holding(lambda: let_go.append("late")):
+        pytest.fail("it was entered")
+    assert let_go == []
+
+
+def test_the_caller_says_what_became_of_it() -> None:
+    """A start goes on; other callers end, and are told so. It is trouble of the wire for both."""
+    gone = threading.Event()
+    with pytest.raises(StoreError, match=r"the deadline of 0\.01 s passed: it ended$"):
+        within(0.01, lambda _: gone.wait(60), outcome="it ended")
+    gone.set()
+
+
+def test_more_time_than_a_clock_can_count() -> None:
+    """A limit that stands for none is one all the same."""
+    assert within(1e300, lambda _: 7) == 7
