@@ -12,9 +12,10 @@ PAUSES = (0.1, 0.4, 1.6)
 
 
 class ConflictError(StoreError):
-    """Another write, or a delete, of the same name came between; nothing was written.
+    """Another write, or a delete, of the same name came between; the write has to be begun again.
 
-    An upload in parts is gone with it, so it has to be begun again, not only completed again.
+    An upload in parts is gone with it: completing it again would not help. That is also how an
+    upload looks that was completed before, by a request whose answer was lost.
     """
 
 

@@ -44,6 +44,7 @@ _FAILING = {
     "503": _SLOWER,  # as an answer to HEAD says it, which has no body
     "BadDigest": "the bytes were damaged on the way; try again",
 }
+_CONFLICTS = frozenset({"ConditionalRequestConflict", "409", "NoSuchUpload"})
 _CREDENTIALS = (
     botocore.NoCredentialsError,
     botocore.PartialCredentialsError,
@@ -78,7 +79,7 @@ def answered(error: botocore.ClientError, what: str, options: S3Options) -> Stor
     )
     if error.operation_name == "AssumeRole":
         return AccessDenied(f"{text}; let the credentials assume {options.role}")
-    if code in {"ConditionalRequestConflict", "409"}:
+    if code in _CONFLICTS:
         return ConflictError(f"{text}; others write or delete it at the same moment; try again")
     if code in _FAILING:
         return StoreError(f"{text}; {_FAILING[code]}")

@@ -164,6 +164,23 @@ def test_writers_that_meet(serve: Serve, answer: Any, pauses: list[float]) -> No
     assert pauses == [0.1, 0.1]
 
 
+def test_an_upload_whose_end_was_not_heard(serve: Serve, answer: Any, pauses: list[float]) -> None:
+    """The request that completes it is sent again and finds no upload: it is begun again, and the
+    object is there."""
+    part = answer(200, b"", {"ETag": '"e"'})
+    gone = answer(404, trouble("NoSuchUpload"))
+    upload = [answer(200, BEGUN), part, part]
+    lost = answer(503, trouble("SlowDown"))
+    there = answer(412, trouble("PreconditionFailed"))
+    script = serve(*upload, lost, gone, gone, *upload, there, answer(204))
+    at(script.url, IN_PARTS).put("pack", TEN)
+    assert [method for method, _ in asked(script)] == [
+        *("POST", "PUT", "PUT", "POST", "POST", "DELETE"),
+        *("POST", "PUT", "PUT", "POST", "DELETE"),
+    ]
+    assert pauses[-1] == 0.1
+
+
 def test_writers_that_meet_every_time(serve: Serve, answer: Any, pauses: list[float]) -> None:
     """It ends, as StoreError."""
     script = serve(answer(409, trouble("ConditionalRequestConflict")))
