@@ -20,6 +20,7 @@ from tccache.demo import demo
 from tccache.doctor import doctor
 from tccache.env import env
 from tccache.explain import explain
+from tccache.gc import gc
 from tccache.key import key
 from tccache.lookup import lookup
 from tccache.ls import ls
@@ -78,6 +79,7 @@ for command in (
     show,
     rm,
     verify,
+    gc,
     bench,
     env,
     key,

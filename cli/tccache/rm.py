@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 import cachesvc
+from tccache.asking import ask, deletion_options, require_terminal
 from tccache.ls import listing_json, listing_lines
 from tccache.options import common, store_options
 from tccache.output import Output, counted, size
@@ -16,8 +16,7 @@ from tccache.output import Output, counted, size
 @click.command()
 @click.argument("bundle")
 @store_options
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, delete nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@deletion_options
 @common
 def rm(out: Output, bundle: str, dry_run: bool, yes: bool, **options: Any) -> None:
     """Delete the bundles that BUNDLE means.
@@ -52,13 +51,7 @@ def rm(out: Output, bundle: str, dry_run: bool, yes: bool, **options: Any) -> No
 
 def _ask(bundle: str, options: dict[str, Any]) -> None:
     """Returns if somebody at the terminal agrees."""
-    if not sys.stdin.isatty():
-        raise cachesvc.UsageError(
-            "there is no terminal to ask at: give --yes, or --dry-run to see what would be deleted"
-        )
+    require_terminal()
     planned = cachesvc.remove(bundle, dry_run=True, **options)
-    for line in listing_lines(planned.bundles):
-        click.echo(line, err=True)
     objects = f"{counted(planned.objects, 'object')}, {size(planned.bytes)}"
-    if not click.confirm(f"Delete {objects}?", err=True):
-        raise cachesvc.TccacheError("nothing was deleted: the answer was no")
+    ask(listing_lines(planned.bundles), objects)

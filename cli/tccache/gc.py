@@ -1,0 +1,156 @@
+"""tccache gc: rid a store of what nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+import cachesvc
+from tccache.asking import ask, deletion_options, require_terminal
+from tccache.options import common, sign_option, store_options
+from tccache.output import Output, counted, size
+from tccache.units import duration, size_in_bytes
+
+
+@click.command()
+@store_options
+@sign_option
+@click.option(
+    "--keep-last",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Delete all but the last N models of each name and environment.",
+)
+@click.option(
+    "--older-than",
+    metavar="DURATION",
+    callback=duration,
+    help="Delete bundles to which nothing was written for so long, such as 30d.",
+)
+@click.option(
+    "--torch",
+    metavar="VERSION",
+    multiple=True,
+    help="Delete bundles of other versions of torch; 2.9 stands for 2.9.1 too. Repeatable.",
+)
+@click.option(
+    "--max-bytes",
+    metavar="SIZE",
+    callback=size_in_bytes,
+    help="Delete the bundles written to longest ago, until no more than, say, 10GB are left.",
+)
+@click.option(
+    "--keep-tag",
+    metavar="TAG",
+    multiple=True,
+    help="Delete no bundle with this tag, whatever the other flags say. Repeatable.",
+)
+@click.option(
+    "--merge",
+    is_flag=True,
+    help="Make one segment of several, as pushes do with small ones. Needs the right to write.",
+)
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    callback=duration,
+    default="24h",
+    show_default=True,
+    help="Delete nothing that was written or superseded less long ago; 1h at least.",
+)
+@deletion_options
+@common
+def gc(out: Output, dry_run: bool, yes: bool, **options: Any) -> None:
+    """Delete superseded segments, packs without a manifest, and bundles by policy.
+
+    What is not trusted counts for nothing, and goes only with its whole bundle. Without any of the
+    flags that say so, no bundle is deleted. Times are those of the store's clock.
+
+    \b
+    Example:
+      tccache gc --store s3://ml-cache/prod --trust prod.pub --keep-last 3 --older-than 90d
+    """
+    if not (dry_run or yes):
+        require_terminal()
+        if (planned := _collect(out, options, dry_run=True)).deleted:
+            ask(_lines(planned), _amount(planned))
+    done = _collect(out, options, dry_run=dry_run)
+    out.result(_json(done), _lines(done))
+    budget = options["max_bytes"]
+    if budget is not None and done.bytes_left > budget:
+        out.warn(
+            [
+                f"the store holds {size(done.bytes_left)}, which is more than {size(budget)}: what"
+                " is left is pinned by a tag, or was written within the grace time"
+            ]
+        )
+    if done.failure is not None:
+        raise done.failure
+
+
+def _collect(out: Output, options: dict[str, Any], *, dry_run: bool) -> cachesvc.Collected:
+    with out.progress() as progress:
+        return cachesvc.collect(
+            store=options["store"],
+            trust=options["trust"],
+            policy=cachesvc.Policy(
+                keep_last=options["keep_last"],
+                older_than_s=options["older_than"],
+                torch=options["torch"],
+                max_bytes=options["max_bytes"],
+                keep_tags=frozenset(options["keep_tag"]),
+            ),
+            grace_s=options["grace"],
+            merge=options["merge"],
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+
+def _json(done: cachesvc.Collected) -> dict[str, Any]:
+    return {
+        "dry_run": done.dry_run,
+        "deleted": [
+            {
+                **_where(item.address),
+                "segment": item.segment,
+                "cause": item.cause,
+                "reason": item.reason,
+                "objects": [stat.key for stat in item.objects],
+                "bytes": item.bytes,
+            }
+            for item in done.deleted
+        ],
+        "merged": [{**_where(address), "segments": number} for address, number in done.merged],
+        "kept": [
+            {**_where(item.address), "segment": item.segment, "reason": item.reason}
+            for item in done.kept
+        ],
+        "objects": done.objects,
+        "bytes": done.bytes,
+        "bytes_left": done.bytes_left,
+        "failure": None if done.failure is None else str(done.failure),
+    }
+
+
+def _where(address: Any) -> dict[str, str]:
+    return {"name": address.name, "model": address.model, "environment": address.environment}
+
+
+def _lines(done: cachesvc.Collected) -> Iterator[str]:
+    deleted, merged = ("would delete", "would merge") if done.dry_run else ("deleted", "merged")
+    for item in done.deleted:
+        objects = f"{counted(len(item.objects), 'object')}, {size(item.bytes)}"
+        yield f"{deleted} {item.address} {item.segment[:12]}: {item.reason}: {objects}"
+    for address, number in done.merged:
+        yield f"{merged} {counted(number, 'segment')} of {address}"
+    for kept in done.kept:
+        segment = "" if kept.segment is None else f" {kept.segment[:12]}"
+        yield f"kept {kept.address}{segment}: {kept.reason}"
+    yield f"{deleted} {_amount(done)}; {size(done.bytes_left)} left"
+
+
+def _amount(done: cachesvc.Collected) -> str:
+    return f"{counted(done.objects, 'object')}, {size(done.bytes)}"
