@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,56 @@ def test_a_janitor_deletes(filled: Place) -> None:
     assert removed.code == 0, removed.err
     assert set(filled.objects()) == {f"{PREFIX}/tccache.json"}
     assert granted(filled, "janitor") == {"s3:ListBucket", "s3:GetObject", "s3:DeleteObject"}
+
+
+@pytest.fixture
+def in_two_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grace time of all that was written is over."""
+    later = datetime.now(timezone.utc) + timedelta(days=2)
+    monkeypatch.setattr(S3Store, "_now", lambda _: later)
+
+
+@pytest.mark.usefixtures("in_two_days")
+def test_a_janitor_collects(filled: Place, tree: Path) -> None:
+    """What a second push superseded is deleted, and readers see all that they saw."""
+    first = filled.objects()
+    (tree / "more.py").write_text("more")
+    assert filled.tccache("publisher", "push", "m", "--inductor-dir", tree).code == 0
+    filled.server.asked.clear()
+    done = filled.tccache("janitor", "gc", "--yes")
+    assert done.code == 0, done.err
+    assert granted(filled, "janitor") == {"s3:ListBucket", "s3:GetObject", "s3:DeleteObject"}
+    assert set(first) & set(filled.objects()) == {f"{PREFIX}/tccache.json"}
+    assert filled.tccache("reader", "pull", "m", "--inductor-dir", "pulled").code == 0
+    assert Path("pulled/more.py").read_text() == "more"
+    assert Path("pulled/ab/cabc.py").read_text() == "kernel"
+
+
+@pytest.mark.usefixtures("in_two_days")
+def test_what_is_damaged_is_deleted_and_pushed_again(filled: Place, tree: Path) -> None:
+    """A publisher cannot mend an object, as it cannot overwrite it; a janitor makes room for it."""
+    (pack,) = (key for key in filled.objects() if key.endswith(".tar.zst"))
+    owner = filled.server.client("owner")
+    owner.put_object(Bucket=filled.bucket, Key=pack, Body=b"other bytes")
+    owner.close()
+    assert filled.tccache("reader", "verify").code == 4
+    filled.server.asked.clear()
+    repaired = filled.tccache("janitor", "verify", "--repair", "--yes")
+    assert (repaired.code, pack in filled.objects()) == (0, False), repaired
+    assert granted(filled, "janitor") == {"s3:ListBucket", "s3:GetObject", "s3:DeleteObject"}
+    assert filled.tccache("publisher", "push", "m", "--inductor-dir", tree).code == 0
+    assert filled.tccache("reader", "verify").code == 0
+    assert filled.tccache("reader", "pull", "m", "--inductor-dir", "pulled").code == 0
+    assert Path("pulled/ab/cabc.py").read_text() == "kernel"
+
+
+@pytest.mark.usefixtures("in_two_days")
+@pytest.mark.parametrize("role", ["reader", "publisher"])
+def test_nobody_else_collects(shared: Place, role: str) -> None:
+    """Exit code 6 where something would be deleted, and all is there."""
+    done = shared.tccache(role, "gc", "--older-than", "1d", "--yes")
+    assert done.code == 6
+    assert "DeleteObject" in done.err
 
 
 def test_a_janitor_cannot_publish(
