@@ -7,7 +7,9 @@ show an object while it grows, and then only the digests in a manifest protect a
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
@@ -29,9 +31,19 @@ _FRACTION = re.compile(r"\.\d+")
 _DENIED = {401, 403}
 
 
+class _Own:
+    """One process's driver; a fork makes its own, as many refuse to work in another process."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.opened: tuple[Any, str] | None = None
+
+
 class FsspecStore(Store):
     """The objects below an fsspec URL; credentials come from where the driver looks for them.
 
+    The driver is made at the first request: some look for their credentials in the network.
     Raises UsageError if fsspec does not know the protocol, its driver is not installed, or the URL
     names local files, which DirectoryStore stores safely and fsspec does not.
     """
@@ -45,10 +57,28 @@ class FsspecStore(Store):
         self._whole = whole
         protocol = url.partition("://")[0].lower()
         _require_driver(protocol, self.url)
-        with self._trouble("open", "it"):
-            self._fs, self._root = _open(url)
+        self._full_url = url
+        self._own = _Own()
         self._one_call = protocol == "memory"  # its files show while they are written
         self.remote = protocol != "memory"
+
+    def _opened(self) -> tuple[Any, str]:
+        if self._own.process != os.getpid():
+            self._own = _Own()
+        own = self._own
+        with own.lock:
+            if own.opened is None:
+                with self._trouble("open", "it"):
+                    own.opened = _open(self._full_url)
+            return own.opened
+
+    @property
+    def _fs(self) -> Any:
+        return self._opened()[0]
+
+    @property
+    def _root(self) -> str:
+        return self._opened()[1]
 
     def _fetch(self, key: str, target: Target) -> int | None:
         with self._trouble("read", key):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -126,10 +127,27 @@ def test_what_drivers_raise(
 def test_a_driver_that_cannot_be_opened(
     objects: Place, driver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drivers that look for credentials at once fail as stores do."""
-    monkeypatch.setattr(driver, "__init__", raises(OSError("no credentials service")))
-    with pytest.raises(StoreError, match="cannot open"):
-        objects()
+    """Drivers that look for credentials at once fail as stores do, at the first request: nothing is
+    asked of the network before it. The next request tries again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "__init__", raises(OSError("no credentials service")))
+        store = objects()
+        with pytest.raises(StoreError, match="cannot open it in objects://bucket/prefix"):
+            store.check()
+    store.check()
+
+
+def test_a_fork_has_a_driver_of_its_own(objects: Place) -> None:
+    """Many drivers refuse to work in another process than the one that made them."""
+    store = objects()
+    store.check()
+    assert isinstance(store, FsspecStore)
+    own = id(store._fs)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if id(store._fs) != own else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert id(store._fs) == own
 
 
 def test_fewer_bytes_than_the_object_has(
