@@ -83,6 +83,9 @@ if TYPE_CHECKING:
     from cachesvc.start.build import build as build
     from cachesvc.start.collect import Collected as Collected
     from cachesvc.start.collect import collect as collect
+    from cachesvc.start.collect_live import CollectedItem as CollectedItem
+    from cachesvc.start.collect_live import CollectedLive as CollectedLive
+    from cachesvc.start.collect_live import collect_live as collect_live
     from cachesvc.start.doctor import doctor as doctor
     from cachesvc.start.explain import compare as compare
     from cachesvc.start.explain import explain as explain
@@ -155,6 +158,7 @@ _PLACES = {
     "start.bench": ("bench",),
     "start.build": ("build",),
     "start.collect": ("Collected", "collect"),
+    "start.collect_live": ("CollectedItem", "CollectedLive", "collect_live"),
     "start.doctor": ("doctor",),
     "start.explain": ("compare", "explain"),
     "start.graphs": ("show_code", "show_graphs"),

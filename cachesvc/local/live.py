@@ -28,6 +28,8 @@ from cachesvc.local.whole import existing
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 TRITON = "TRITON_CACHE_DIR"
 HOME = "TCCACHE_HOME"
+LIVES = "live"
+"""Folder of our own directories for the live directories, one for each environment."""
 
 _TEMPORARY = "the temporary directory"
 _NOEXEC = "its file system is mounted noexec, and compiled libraries must be loaded from it"
@@ -150,7 +152,7 @@ def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, 
     local = (item for item in named if item[0] not in remote)
     last = (item for item in named if item[0] in remote)
     for home, chosen_by in chain(local, _temporary_homes(), last):
-        root = home / "live" / environment[:16]
+        root = home / LIVES / environment[:16]
         try:
             closed = _made(home, root, chosen_by, environ)
         except OSError as error:
@@ -179,6 +181,13 @@ def _named_homes(environ: Mapping[str, str]) -> Iterator[_Home]:
         yield Path(environ["HOME"]).absolute() / ".cache" / "tccache", "HOME"
 
 
+def own_homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """All directories of this library's own in which a live directory may lie; nothing is made."""
+    temporary = _temporary_folder()
+    last = () if temporary is None else (_temporary_home(temporary),)
+    return tuple(dict.fromkeys((*(home for home, _ in _named_homes(environ)), *last)))
+
+
 def _remote(named: tuple[_Home, ...]) -> dict[Path, str]:
     """Homes on a network, where compilers race and lose files, each with the reason against it.
 
@@ -204,9 +213,13 @@ def _temporary_homes() -> Iterator[_Home]:
     """One folder for each user in the temporary directory; a fresh one if its name is taken."""
     folder = _temporary_folder()
     if folder is not None:
-        yield folder / f"tccache-{os.getuid()}", _TEMPORARY
+        yield _temporary_home(folder), _TEMPORARY
         if fresh := _fresh_home():
             yield fresh, _TEMPORARY
+
+
+def _temporary_home(folder: Path) -> Path:
+    return folder / f"tccache-{os.getuid()}"
 
 
 @functools.cache
