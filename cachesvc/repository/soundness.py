@@ -7,7 +7,7 @@ can ever use is called damaged: not what is merely untrusted, and not what anoth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachesvc.core.address import Address
 from cachesvc.core.digest import digest_bytes
@@ -47,22 +47,33 @@ def check_bundle(
     repository: Repository, bundle: Bundle, progress: Callable[[str], None]
 ) -> Checked:
     """Reads all of a listed bundle, superseded segments too. Raises StoreError."""
-    reading = repository.read(bundle, superseded=True, signed=True)
     listed = {item.name: item for item in bundle.segments}
-    found = [_of_refused(repository, item, listed[item.segment]) for item in reading.refused]
+    segments, refused = _read(repository, bundle)
+    found = [_of_refused(repository, item, listed[item.segment]) for item in refused]
     entries = 0
-    for segment in reading.segments:
+    for segment in segments:
         progress(f"verify {bundle.address} {segment.name[:12]}")
         entries += sum(len(unit.entries) for unit in segment.manifest.units)
         found.append(_of_pack(repository, segment, listed[segment.name]))
         found.append(_of_signature(repository, segment, listed[segment.name]))
     return Checked(
         bundle=bundle,
-        segments=len(reading.segments),
+        segments=len(segments),
         entries=entries,
-        bytes=sum(segment.manifest.pack.size for segment in reading.segments),
+        bytes=sum(segment.manifest.pack.size for segment in segments),
         problems=tuple(problem for problem in found if problem is not None),
     )
+
+
+def _read(
+    repository: Repository, bundle: Bundle
+) -> tuple[tuple[Segment, ...], tuple[Refused, ...]]:
+    """All segments; those that are refused are read twice."""
+    first = repository.read(bundle, superseded=True, signed=True)
+    names = {item.segment for item in first.refused}
+    again = replace(bundle, segments=tuple(s for s in bundle.segments if s.name in names))
+    second = repository.read(again, superseded=True, signed=True)
+    return (*first.segments, *second.segments), second.refused
 
 
 def _of_refused(repository: Repository, refused: Refused, listed: Listed) -> Problem | None:
