@@ -18,6 +18,7 @@ from cachesvc.core.errors import IntegrityError, TccacheError, UntrustedError, U
 from cachesvc.core.manifest import Manifest
 from cachesvc.core.report import Verdict
 from cachesvc.start import process
+from cachesvc.start.keys import make_key
 
 from .builds import TARGETS, Builds
 
@@ -93,6 +94,26 @@ result = [report.to_json(), apart]
     assert report["verdict"] == "warm"
     assert report["cold_s"] > 0
     assert apart == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_a_signed_build(builds: Builds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys are for the store that was named, not for the build's own scratch; a process that
+    trusts the key, also as two processes publish and read under one environment, starts warm."""
+    make_key(tmp_path / "key")
+    monkeypatch.setenv("TCCACHE_TRUST", str(tmp_path / "key.pub"))
+    monkeypatch.setenv("TCCACHE_SIGN_WITH", str(tmp_path / "key"))
+    store = tmp_path / "store"
+    built = builds.build("build_targets:linear", store=store, tier="no-aot")
+    (segment,) = store.rglob("*.sig")
+    assert segment.name == f"{built.segment}.sig"
+    script = "result = serve('build_targets:linear')[0].to_json()"
+    served = builds.serve(script, store=store)
+    monkeypatch.setenv("TCCACHE_TRUST", str(make_key(tmp_path / "other").public_file))
+    monkeypatch.delenv("TCCACHE_SIGN_WITH")
+    refused = builds.serve(script, store=store)
+    assert served["verdict"] == "warm"
+    assert refused["verdict"] == "cold"
+    assert "is not trusted here" in " ".join(refused["notes"])
 
 
 def test_building_again_adds_nothing(builds: Builds, linear: tuple[Built, Path]) -> None:
@@ -332,6 +353,7 @@ def test_a_process_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 WAITING = """
 import sys, cachesvc
 from cachesvc.start import process
+from cachesvc.start.keys import make_key
 
 def execute(*_):
     print("child", "torch" in sys.modules, flush=True)
