@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
@@ -157,6 +156,8 @@ class DirectoryStore(Store):
 
     def _now(self) -> datetime:
         """The clock of the file system, where this user can write to it; else this host's."""
+        import tempfile
+
         try:
             with tempfile.TemporaryFile(prefix=_TEMPORARY, dir=self.path) as file:
                 now = os.fstat(file.fileno()).st_mtime
