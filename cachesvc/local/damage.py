@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cachesvc.core.digest import digest_bytes
-from cachesvc.core.errors import IntegrityError
+from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.paths import MAX_PATH_BYTES
 from cachesvc.local.broken import broken, broken_source, is_named_by_content
 from cachesvc.local.group import relocate
@@ -40,7 +40,7 @@ def damaged_units(places: Places) -> tuple[Damage, ...]:
     Changes nothing and takes no lock: what is being written meanwhile may show as damage, which
     costs one compile. A file that cannot be read is not judged.
     """
-    rows = Ledger.read(places.records).rows
+    rows = _seeded(places)
     problems: dict[str, list[str]] = {}
     present: set[str] = set()
     for path, file in files_of(places):
@@ -50,6 +50,14 @@ def damaged_units(places: Places) -> tuple[Damage, ...]:
     for path in _missing(rows, present):
         problems.setdefault(_unit(path), []).append(f"{path} is gone")
     return tuple(Damage(unit, tuple(found)) for unit, found in sorted(problems.items()))
+
+
+def _seeded(places: Places) -> dict[str, Row]:
+    """The rows of the ledger; none while it cannot be read."""
+    try:
+        return Ledger.read(places.records).rows
+    except TccacheError:
+        return {}
 
 
 def files_of(places: Places) -> Iterator[tuple[str, Path]]:

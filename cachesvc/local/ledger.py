@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin, Unit
 from cachesvc.local.layout import is_group, unit_key
-from cachesvc.local.whole import write_whole
+from cachesvc.local.whole import read_record, write_whole
 
 _NAME = "ledger.json"
 _VERSION = 1
@@ -64,10 +64,12 @@ class Ledger:
     def read(cls, records: Path) -> Ledger:
         """The ledger in this folder; empty if there is none or it is not readable as one.
 
-        An empty ledger is always safe: files in place are then compared by their digest.
+        Files in place are then compared by their digest. Raises TccacheError if it cannot be read
+        now: who made what was seeded must not be forgotten.
         """
+        data = read_record(records / _NAME)
         try:
-            raw = json.loads((records / _NAME).read_bytes())
+            raw = json.loads(data)
             if raw["version"] != _VERSION:
                 return cls()
             rows = {path: _row(row) for path, row in raw["rows"].items()}
@@ -77,7 +79,6 @@ class Ledger:
             signers = {unit: frozenset(map(str, keys)) for unit, keys in signed}
             return cls(rows, origins, signers, str(raw["triton"]))
         except (
-            OSError,
             ValueError,
             LookupError,
             TypeError,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cachesvc.core.digest import DIGEST, digest_bytes
+from cachesvc.core.errors import TccacheError
 from cachesvc.core.manifest import Unit
 from cachesvc.core.paths import path_issue
 from cachesvc.core.temporary import new_file
@@ -30,7 +31,7 @@ from cachesvc.local.ledger import Ledger
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
 from cachesvc.local.receipt import forget_receipts
-from cachesvc.local.whole import disk_errors, write_whole
+from cachesvc.local.whole import disk_errors, read_record, write_whole
 
 _NAME = "quarantine.json"
 _FOLDER = "quarantine"
@@ -66,12 +67,26 @@ class SetAside:
 def read_quarantine(records: Path) -> tuple[SetAside, ...]:
     """What was set aside in this live directory, oldest first; nothing if it cannot be read."""
     try:
-        raw = json.loads((records / _NAME).read_bytes())
+        return _recorded(records)
+    except TccacheError:
+        return ()
+
+
+def _recorded(records: Path) -> tuple[SetAside, ...]:
+    """As `read_quarantine`; raises TccacheError where another try may read what is there."""
+    data = read_record(records / _NAME)
+    try:
+        raw = json.loads(data)
         if raw["version"] != _VERSION:
             return ()
         return tuple(map(_set_aside, raw["units"]))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ()
+
+
+def kept_in(records: Path) -> Path:
+    """Where the files of the units lie, in a folder for each."""
+    return records / _FOLDER
 
 
 def _set_aside(raw: Mapping[str, Any]) -> SetAside:
@@ -120,7 +135,7 @@ def restore(
     take(lock, places, patience_s)
     try:
         with disk_errors(places.root):
-            found = read_quarantine(places.records)
+            found = _recorded(places.records)
             back = [item.unit for item in found if item.unit in units]
             restored = tuple(unit for unit in back if _put_back(places, unit))
             _write(places.records, [item for item in found if item.unit not in units])
@@ -130,7 +145,7 @@ def restore(
 
 
 def _set_units_aside(places: Places, units: Mapping[str, str], at: str) -> tuple[SetAside, ...]:
-    ledger = Ledger.read(places.records)
+    ledger, before = Ledger.read(places.records), _recorded(places.records)
     made: dict[str, SetAside] = {}
     try:
         for unit, reason in units.items():
@@ -151,7 +166,7 @@ def _set_units_aside(places: Places, units: Mapping[str, str], at: str) -> tuple
             ledger.forget(made.keys())
             ledger.write_if_changed(places.records)
             forget_receipts(places.records)
-            _write(places.records, _joined(read_quarantine(places.records), made.values()))
+            _write(places.records, _joined(before, made.values()))
     return tuple(made.values())
 
 

@@ -12,12 +12,12 @@ that the compiler looked at and found not to fit counts as used.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cachesvc.core.temporary import new_file
 from cachesvc.local.layout import is_group, is_passed_over
 from cachesvc.local.tree import FoundFile, FoundUnit, Scan
 
@@ -88,15 +88,15 @@ def _keeps_access_times(folder: Path) -> bool:
     Its name begins with a dot, so nobody takes it for an entry of a cache.
     """
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".tccache-") as probe:
+        with new_file(folder) as (path, probe):
             probe.write(b"read me")
             probe.flush()
-            status = os.stat(probe.name)
-            os.utime(probe.name, ns=(status.st_mtime_ns - _SECOND_NS, status.st_mtime_ns))
-            marked = os.stat(probe.name).st_atime_ns
-            with open(probe.name, "rb") as reading:
+            status = os.stat(path)
+            os.utime(path, ns=(status.st_mtime_ns - _SECOND_NS, status.st_mtime_ns))
+            marked = os.stat(path).st_atime_ns
+            with open(path, "rb") as reading:
                 reading.read()
-            return os.stat(probe.name).st_atime_ns > marked
+            return os.stat(path).st_atime_ns > marked
     except OSError:
         return False
 

@@ -28,6 +28,22 @@ def write_whole(file: Path, data: bytes) -> None:
             os.replace(temporary, file)
 
 
+def read_record(file: Path) -> bytes:
+    """The bytes of a file of this library's records; empty if there is none, or none for us.
+
+    Raises TccacheError if another try may read it: what is there must not be taken for nothing, and
+    be replaced by less.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        if error.errno not in _PASSING:
+            return b""
+        raise TccacheError(
+            f"cannot read {file}: {error.strerror}: {_CURES.get(error.errno, 'try again')}"
+        ) from error
+
+
 def readable_file(path: str, flags: int) -> int:
     """An opener for files that others may read as far as the user's umask lets them.
 
@@ -36,6 +52,7 @@ def readable_file(path: str, flags: int) -> int:
     return os.open(path, flags, 0o644)
 
 
+_PASSING = {errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 _CURES = {
     errno.ENOSPC: "free space",
     errno.EDQUOT: "free space in the quota",

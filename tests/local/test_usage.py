@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cachesvc.core.temporary import MARK
 from cachesvc.local.ledger import row_of
 from cachesvc.local.receipt import receipt_of
 from cachesvc.local.tree import Scan, scan
@@ -126,7 +127,7 @@ def foreign_files(monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.utime
 
     def utime(path: Any, **times: Any) -> None:
-        if not Path(path).name.startswith(".tccache-"):
+        if not Path(path).name.endswith(MARK):
             raise PermissionError(1, "Operation not permitted", str(path))
         real(path, **times)
 

@@ -1,0 +1,43 @@
+"""Errors of the disk at every call: one sentence, the store and the live directory whole."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+Play = Callable[..., dict[str, int]]
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FAILING = (*FULL, errno.EROFS, errno.EMFILE, errno.EIO)
+# Each scene with the least number of calls that fail in it.
+SCENES = {
+    "push": 100,
+    "push-more": 200,
+    "pull": 280,
+    "pull-more": 220,
+    "set-aside": 140,
+    "restore": 90,
+    "remove": 25,
+    "start": 280,
+    "run": 520,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_call_fails(play: Play, scene: str) -> None:
+    """The disk is full, or read-only, or no file can be opened, from each call on; or just that one
+    meets a bad sector.
+
+    What is raised is this library's own error; a start and a run raise nothing at all. A full disk
+    lets go of what was half-written, and a rerun comes to the same end.
+    """
+    assert play(scene, codes=FAILING)[scene] >= SCENES[scene]
+
+
+def test_some_calls_fail(play: Play) -> None:
+    """As above, each nineteenth."""
+    runs = play("pull", "start", codes=(errno.ENOSPC, errno.EIO), every=19)
+    assert all(number > 4 for number in runs.values())
