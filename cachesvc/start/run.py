@@ -118,9 +118,10 @@ def run(
     if DIGEST.fullmatch(check_name(name)):
         raise UsageError(f"{name} reads as a model digest: give the name to publish under")
     program, seconds = located(command), deadline_seconds(deadline)
+    begun = time.perf_counter()
     work = _Run(name, store, access(trust, sign_with), progress, warn)
     if not is_disabled():
-        work.check_store()
+        work.check_store(seconds)
     with Signals() as signals:
         if is_disabled():
             work.note(DISABLED)
@@ -128,7 +129,7 @@ def run(
         with work.troubles():
             work.locate()
         with work.troubles():
-            work.pull(signals, seconds)
+            work.pull(signals, seconds, begun)
         with work.troubles():
             work.look()
         started = time.monotonic()
@@ -185,10 +186,13 @@ class _Run:
         except Exception as error:
             self.note(unexpected(error))
 
-    def check_store(self) -> None:
-        """Raises for a store that the caller named wrongly; one that fails is met again later."""
+    def check_store(self, seconds: float) -> None:
+        """Raises for a store that the caller named wrongly; one that fails is met again later.
+
+        A directory on a server that is away makes whoever looks at it wait.
+        """
         try:
-            chosen_repository(self.store, self.trust)
+            within(seconds, lambda _: chosen_repository(self.store, self.trust))
         except (UsageError, UntrustedError):
             raise
         except TccacheError as error:
@@ -205,7 +209,7 @@ class _Run:
         for text in self.live.notes:
             self.note(text)
 
-    def pull(self, signals: Signals, seconds: float) -> None:
+    def pull(self, signals: Signals, seconds: float, begun: float) -> None:
         """Brings the bundles; nothing enters the live directory after that time, or a signal."""
         if self.live is None:
             return
@@ -213,6 +217,7 @@ class _Run:
         self.pulled = within(
             seconds,
             lambda deadline: _pull(self, live, deadline),
+            begun=begun,
             beside=signals.beside,
             wait_for=signals.wait_for,
         )

@@ -149,14 +149,22 @@ class S3Store(Store):
             if "Name" not in page:  # what is no listing at all parses as an empty one
                 raise StoreError(f"{self.url}: the endpoint does not answer as S3 does; check it")
             for item in page.get("Contents", ()):
-                yield _as_stat(item["Key"][len(self._options.root) :], item["Size"], item)
+                key = self._wire.told(item, "Key")[len(self._options.root) :]
+                yield self._as_stat(key, "Size", item)
             if not page.get("IsTruncated"):
                 return
-            query["ContinuationToken"] = page["NextContinuationToken"]
+            token = self._wire.told(page, "NextContinuationToken")
+            if token == query.get("ContinuationToken"):
+                raise StoreError(f"{self.url}: the endpoint lists the same page for ever; check it")
+            query["ContinuationToken"] = token
 
     def _stat(self, key: str) -> Stat | None:
         found = self._wire.find("head_object", key, Key=self._name(key))
-        return None if found is None else _as_stat(key, found["ContentLength"], found)
+        return None if found is None else self._as_stat(key, "ContentLength", found)
+
+    def _as_stat(self, key: str, size: str, response: dict[str, Any]) -> Stat:
+        modified = self._wire.told(response, "LastModified")
+        return Stat(key, self._wire.told(response, size), modified.astimezone(timezone.utc))
 
     def _delete(self, key: str) -> None:
         self._wire.find("delete_object", key, Key=self._name(key))
@@ -191,7 +199,3 @@ def _wire(options: S3Options) -> Wire:
 
 def _sum(data: bytes) -> dict[str, str]:
     return {"ChecksumCRC32": base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()}
-
-
-def _as_stat(key: str, size: int, response: dict[str, Any]) -> Stat:
-    return Stat(key, size, response["LastModified"].astimezone(timezone.utc))

@@ -19,7 +19,7 @@ class S3Object:
     """An object as one response described it; every later request insists on the same version."""
 
     def __init__(self, wire: Wire, key: str, name: str, response: dict[str, Any]) -> None:
-        self.size: int = response["ContentLength"]
+        self.size: int = wire.told(response, "ContentLength")
         self._wire = wire
         self._key = key
         self._same = {"Key": name}

@@ -86,10 +86,21 @@ def answered(error: botocore.ClientError, what: str, options: S3Options) -> Stor
     if error.operation_name == "HeadObject" and code in {"400", "401", "403"}:
         return AccessDenied(f"{text}; {_UNSAID}{_OR_MISSING if code == '403' else ''}")
     if code in _DENIED or status in {401, 403}:
-        advice = _DENIED.get(code, _GRANT)
+        advice = _DENIED.get(code, _GRANT) + _clock(error)
         reads = error.operation_name in {"GetObject", "HeadObject"}
         return AccessDenied(f"{text}; {advice}{_OR_MISSING if reads and advice == _GRANT else ''}")
     return StoreError(f"{text}; try again, and look at the store's health if it stays")
+
+
+def _clock(error: botocore.ClientError) -> str:
+    """What time the service has, if that is the matter."""
+    if error.response.get("Error", {}).get("Code") not in {
+        "RequestTimeTooSkewed",
+        "RequestExpired",
+    }:
+        return ""
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return f": the service has {headers['date']}" if headers.get("date") else ""
 
 
 def unanswered(error: Exception, what: str, options: S3Options) -> TccacheError:
@@ -106,6 +117,6 @@ def unanswered(error: Exception, what: str, options: S3Options) -> TccacheError:
         return StoreError(f"{text}; check the network, the region and the endpoint")
     if isinstance(error, botocore.FlexibleChecksumError):
         return StoreError(f"{text}; the bytes were damaged on the way; try again")
-    if isinstance(error, ResponseParserError):
+    if isinstance(error, (ResponseParserError, ValueError)):  # ValueError: a date or a number
         return StoreError(f"{text}; the endpoint does not answer as AWS does; check it")
     return StoreError(f"{text}; the connection broke; try again")

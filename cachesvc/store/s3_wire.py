@@ -22,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from cachesvc.core.errors import StoreError
 from cachesvc.store.s3_create import Creation
 from cachesvc.store.s3_options import S3Options
 from cachesvc.store.s3_trouble import answered, unanswered
@@ -66,6 +67,15 @@ class Wire:
                 lambda **condition: self._call(operation, {**arguments, **condition})
             )
 
+    def told(self, response: dict[str, Any], name: str) -> Any:
+        """A field that every S3 sends with such a response. Raises StoreError without it."""
+        if name in response:
+            return response[name]
+        raise StoreError(
+            f"{self._options.url}: the endpoint does not answer as S3 does, with no {name}; check"
+            " it, and proxies on the way"
+        )
+
     def read(self, body: Any, most: int, what: str) -> bytes:
         """The next bytes of a response's body; none at its end. Raises StoreError."""
         with self._trouble(what):
@@ -84,7 +94,7 @@ class Wire:
             yield
         except ClientError as error:
             raise answered(error, what, self._options) from error
-        except (BotoCoreError, ResponseParserError, HTTPError, OSError) as error:
+        except (BotoCoreError, ResponseParserError, HTTPError, OSError, ValueError) as error:
             raise unanswered(error, what, self._options) from error
 
 

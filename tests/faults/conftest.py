@@ -15,7 +15,13 @@ from moto.server import ThreadedMotoServer
 
 from cachesvc.store.s3 import S3Store, Tuning
 from tests.faults.proxy import Proxy
-from tests.store.conftest import _descriptions_are_read_once, memory, objects  # noqa: F401
+from tests.store.conftest import (  # noqa: F401
+    _descriptions_are_read_once,
+    answer,
+    memory,
+    objects,
+    serve,
+)
 
 BUCKET = "bucket"
 TUNING = Tuning(threshold=1000, part=400, at_once=2)

@@ -205,7 +205,8 @@ class _Connection(BaseHTTPRequestHandler):
     def _error(self, trouble: str) -> Answer:
         status, code = ERRORS[trouble]
         said = f"<Error><Code>{code}</Code><Message>said by the proxy</Message></Error>"
-        return Answer(status, [("Content-Type", "application/xml")], said.encode())
+        headers = [("Content-Type", "application/xml"), ("Date", "Mon, 06 May 2024 07:08:09 GMT")]
+        return Answer(status, headers, said.encode())
 
     def _say(self, answer: Answer) -> None:
         self._begin(answer, len(answer.body))

@@ -179,6 +179,13 @@ def test_a_first_byte_that_is_slow(store: S3Store, place: Place, proxy: Proxy, n
     assert proxy.injected == {"slow": 1}
 
 
+def test_a_clock_that_is_wrong(store: S3Store, proxy: Proxy) -> None:
+    """The error tells the service's time, to set this machine's by."""
+    proxy.expect(Rule("skewed"))
+    with pytest.raises(AccessDenied, match="set this machine's clock: the service has Mon, 06 May"):
+        store.get("small", limit=200)
+
+
 def test_a_missing_key_that_is_hidden(store: S3Store, place: Place, proxy: Proxy) -> None:
     """403 is not taken for a missing object, and the text says that it could mean one; an object
     that is there is read."""

@@ -97,6 +97,27 @@ result = report, hanging.state()
     assert report["verdict"] == "warm"
 
 
+def test_a_program_starts_though_a_network_folder_hangs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever looks at a folder of a file server that is away waits: the program does not."""
+    stuck, go = threading.Event(), threading.Event()
+
+    def hang(path: object) -> bool:
+        stuck.set()
+        go.wait(60)
+        return False
+
+    monkeypatch.setattr("cachesvc.store.directory.others_may_write", hang)
+    monkeypatch.setenv("TCCACHE_HOME", str(tmp_path / "home"))
+    ran = cachesvc.run("m", ["true"], store=tmp_path / "store", publish=False, deadline=0.3)
+    assert stuck.is_set()
+    assert not go.is_set()
+    go.set()
+    assert ran.exit_code == 0
+    assert any("the deadline of 0.3 s passed" in note for note in ran.notes)
+
+
 @pytest.fixture
 def silent() -> Iterator[Bucket]:
     """An S3 that takes no pack."""
