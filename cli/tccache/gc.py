@@ -1,4 +1,4 @@
-"""tccache gc: rid a store of what nobody needs."""
+"""tccache gc: rid a store, or this machine, of what nobody needs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 import cachesvc
 from tccache.asking import ask, deletion_options, require_terminal
+from tccache.gc_live import collect_live
 from tccache.options import common, sign_option, store_options
 from tccache.output import Output, counted, size
 from tccache.units import duration, size_in_bytes
@@ -60,9 +61,15 @@ from tccache.units import duration, size_in_bytes
     show_default=True,
     help="Delete nothing that was written or superseded less long ago; 1h at least.",
 )
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Not a store: this machine's live directories that no process uses, by --older-than (since"
+    " last used) and --max-bytes.",
+)
 @deletion_options
 @common
-def gc(out: Output, dry_run: bool, yes: bool, **options: Any) -> None:
+def gc(out: Output, live: bool, dry_run: bool, yes: bool, **options: Any) -> None:
     """Delete superseded segments, packs without a manifest, and bundles by policy.
 
     What is not trusted counts for nothing, and goes only with its whole bundle. Without any of the
@@ -72,6 +79,11 @@ def gc(out: Output, dry_run: bool, yes: bool, **options: Any) -> None:
     Example:
       tccache gc --store s3://ml-cache/prod --trust prod.pub --keep-last 3 --older-than 90d
     """
+    if live:
+        _refuse_of_stores(options)
+        limits = {"older_than_s": options["older_than"], "keep_bytes": options["max_bytes"]}
+        collect_live(out, dry_run, yes, **limits)
+        return
     if not (dry_run or yes):
         require_terminal()
         if (planned := _collect(out, options, dry_run=True)).deleted:
@@ -88,6 +100,15 @@ def gc(out: Output, dry_run: bool, yes: bool, **options: Any) -> None:
         )
     if done.failure is not None:
         raise done.failure
+
+
+def _refuse_of_stores(options: dict[str, Any]) -> None:
+    for name in ("keep_last", "torch", "keep_tag", "merge"):
+        if options[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise cachesvc.UsageError(
+                f"{flag} is about stores, and --live about no store: drop one"
+            )
 
 
 def _collect(out: Output, options: dict[str, Any], *, dry_run: bool) -> cachesvc.Collected:
@@ -111,6 +132,7 @@ def _collect(out: Output, options: dict[str, Any], *, dry_run: bool) -> cachesvc
 
 def _json(done: cachesvc.Collected) -> dict[str, Any]:
     return {
+        "live": False,
         "dry_run": done.dry_run,
         "deleted": [
             {

@@ -24,7 +24,9 @@ FIELDS = {
     "explain": "asked nearest would_hit differences unknown notes",
     "show": "bundles",
     "rm": "dry_run bundles objects bytes",
-    "verify": "ok bundles segments entries bytes problems orphans",
+    "verify": "ok bundles segments entries bytes problems orphans unknown marked dry_run repaired"
+    " failure",
+    "gc": "live dry_run deleted merged kept objects bytes bytes_left failure",
     "env": "digest components",
     "completion": "shell script",
     "demo": "workload runs store environment pack_bytes arms ratios",
@@ -38,6 +40,7 @@ LINES = {
     "show": ["show", "m"],
     "rm": ["rm", "m", "--yes"],
     "verify": ["verify"],
+    "gc": ["gc", "--yes"],
     "env": ["env"],
     "completion": ["completion", "bash"],
     "demo": ["demo"],
