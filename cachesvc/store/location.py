@@ -68,6 +68,7 @@ def mark_format(store: Store) -> None:
     """Marks the store with this version's format if it has no mark; raises as `check_format`."""
     if not check_format(store):
         store.put(FORMAT_KEY, canonical_json({"format": FORMAT}))
+        check_format(store)  # another version may have been faster, and its mark is not replaced
 
 
 def _located(url: str) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from cachesvc.store.fsspec_store import FsspecStore
 from cachesvc.store.location import check_format, mark_format, open_store
 from cachesvc.store.retrying import Retrying
 from cachesvc.store.s3 import S3Store
+from cachesvc.store.streams import Source
+from cachesvc.store.wrapper import Wrapper
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,17 @@ def test_a_new_store_has_no_mark_and_gets_one(directory: Callable[[], Store]) ->
     assert store.get("tccache.json", limit=100) == b'{"format":1}'
     assert check_format(store)
     mark_format(store)
+
+
+def test_another_version_marks_at_the_same_moment(directory: Callable[[], Store]) -> None:
+    """A store that does not replace what is there keeps the other's mark: then nothing is pushed."""
+
+    class Raced(Wrapper):
+        def _put(self, key: str, source: Source) -> None:
+            super()._put(key, Source(io.BytesIO(b'{"format":2}'), 12, key))
+
+    with pytest.raises(IntegrityError, match="format 2"):
+        mark_format(Raced(directory()))
 
 
 def test_a_mark_with_more_in_it(directory: Callable[[], Store]) -> None:
