@@ -108,7 +108,7 @@ def test_a_new_store_has_no_mark_and_gets_one(directory: Callable[[], Store]) ->
 
 
 def test_another_version_marks_at_the_same_moment(directory: Callable[[], Store]) -> None:
-    """A store that does not replace what is there keeps the other's mark: then nothing is pushed."""
+    """A store that does not replace what is there keeps that mark: then nothing is pushed."""
 
     class Raced(Wrapper):
         def _put(self, key: str, source: Source) -> None:
