@@ -128,6 +128,8 @@ def read(folder: Path) -> Stored:
         facts = json.loads((folder / RECORD).read_bytes())
         if facts["format"] != FORMAT:
             raise ValueError(f"format {facts['format']} is not {FORMAT}")
+        if not isinstance(facts["part"], str):
+            raise TypeError("its part is no text")
         if not isinstance(facts["files"], dict) or not isinstance(facts["pins"], dict):
             raise TypeError("its files or pins are no object")
         call, state = from_json(facts["call"]), from_json(facts["state"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import IntegrityError
 from cachesvc.runtime.aot.capture import NotCaptured
 from cachesvc.runtime.aot.files import CODE, CONSTANTS, RECORD, Stored, read, read_code
@@ -75,6 +76,11 @@ UNREADABLE: dict[str, Callable[[Stored], None]] = {
     "a deep one": _bytes(RECORD, b"[" * 100_000),
     "another format": _record(lambda facts: facts.update(format=1)),
     "no format": _record(lambda facts: facts.pop("format")),
+    "no part": _record(lambda facts: facts.pop("part")),
+    "a strange part": _record(lambda facts: facts.update(part=[""])),
+    "no files": _record(lambda facts: facts.pop("files")),
+    "strange files": _record(lambda facts: facts.update(files=[CODE])),
+    "strange pins": _record(lambda facts: facts.update(pins=0)),
     "no call": _record(lambda facts: facts.pop("call")),
     "a strange call": _record(lambda facts: facts.update(call={"dtype": "sum"})),
 }
@@ -124,6 +130,20 @@ def test_a_library_of_other_bytes_is_not_loaded(make: Any, small: Any, tmp_path:
     os.truncate(stored.folder / library.name, 50)
     with pytest.raises(IntegrityError, match="is not what was written"):
         Function(stored, small.forward)
+
+
+@pytest.mark.parametrize("name", ["../outside.so", "/etc/passwd", "", "a\0b", "below/x.so"])
+def test_a_file_that_lies_elsewhere(make: Any, small: Any, name: str) -> None:
+    """A record cannot lead out of its function's folder, though the digest there be right."""
+    stored = make()
+    for file in (stored.folder.parent / "outside.so", stored.folder / "below" / "x.so"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"library")
+    told = {"libraries": {"kernel": name}}
+    files = {**stored.facts["files"], name: digest_bytes(b"library")}
+    _record(lambda facts: facts.update(told, files=files))(stored)
+    with pytest.raises(IntegrityError, match=r"tells of no file of its own|cannot be read"):
+        Function(read(stored.folder), small.forward)
 
 
 def test_files_that_nobody_may_write(make: Any, small: Any) -> None:
