@@ -94,10 +94,8 @@ def answered(error: botocore.ClientError, what: str, options: S3Options) -> Stor
 
 def _clock(error: botocore.ClientError) -> str:
     """What time the service has, if that is the matter."""
-    if error.response.get("Error", {}).get("Code") not in {
-        "RequestTimeTooSkewed",
-        "RequestExpired",
-    }:
+    code = error.response.get("Error", {}).get("Code")
+    if code not in {"RequestTimeTooSkewed", "RequestExpired"}:
         return ""
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return f": the service has {headers['date']}" if headers.get("date") else ""

@@ -68,6 +68,15 @@ class Place:
     def remove(self, key: str) -> None:
         self.client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/{key}")
 
+    def listed(self) -> list[str]:
+        page = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/")
+        found = page.get("Contents", ())
+        return [item["Key"].removeprefix(f"{self.prefix}/") for item in found]
+
+    def clear(self) -> None:
+        for key in self.listed():
+            self.remove(key)
+
     def read(self, key: str) -> bytes | None:
         """What lies there; None if nothing does."""
         try:

@@ -76,7 +76,7 @@ def test_a_passing_trouble(
     pull: Callable[..., cachesvc.Pulled], proxy: Proxy, target: Path, step: str
 ) -> None:
     """Of each kind, at each step: all of the bundle comes."""
-    troubles: tuple[Trouble, ...] = ("refused", "reset", "cut", "empty", "slow down", "internal")
+    troubles: tuple[Trouble, ...] = ("refused", "reset", "cut", "empty", "slow down")
     for trouble in troubles:
         proxy.expect(at(step, trouble, 1))
         assert pull().found, trouble

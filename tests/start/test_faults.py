@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import cachesvc
 from tests.cli.silent_s3 import Bucket
 
 from .conftest import Published, Starts
