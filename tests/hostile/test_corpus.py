@@ -29,7 +29,6 @@ EXPECTED: dict[str, str] = json.loads((HERE / "corpus" / "expected.json").read_t
 FILES: dict[str, bytes] = MADE["FILES"]
 ENVIRONMENT = MADE["ENVIRONMENT"].digest
 PLACE = f"bundles/hostile/any/{ENVIRONMENT}"
-RECORDS = (".tccache/ledger.json", ".tccache/lock", ".tccache/quarantine.json")
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Attack:
         return {
             path: relocate(data, path) if is_group(path) else data
             for path, data in found.items()
-            if path not in RECORDS
+            if os.path.dirname(path) != ".tccache"
         }
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import cachesvc
 from cachesvc.core.digest import digest_bytes
@@ -20,13 +22,17 @@ from cachesvc.core.manifest import Origin
 from cachesvc.core.requirement import Capabilities
 from cachesvc.local.group import relocate
 from cachesvc.local.layout import is_group, unit_key
+from cachesvc.repository.keys import SigningKey
 from cachesvc.repository.publish import Draft, Facts, publish
 from cachesvc.repository.repository import Reading, Repository
+from cachesvc.repository.signing import sign
 from cachesvc.store.directory import DirectoryStore
 
 from .tries import quick_and_slow
 
 GOLDEN = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_v1.py"))
+KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+SIGNER = SigningKey(KEY.public_key().public_bytes_raw().hex(), KEY)
 ENVIRONMENT = GOLDEN["ENVIRONMENT"].digest
 MARK = "tccache.json"
 
@@ -109,6 +115,7 @@ class World:
     good: Objects = field(default_factory=dict)
     contents: dict[str, dict[str, str]] = field(default_factory=dict)
     """The digest of every entry by bundle and path, as they were pushed."""
+    trust: str = "store"
     looks: int = 0
 
     @property
@@ -123,7 +130,7 @@ class World:
     def verify(self) -> bool:
         """Whether verify names something that is not as it should be."""
         try:
-            found = cachesvc.verify(store=self.store)
+            found = cachesvc.verify(store=self.store, trust=self.trust)
         except cachesvc.IntegrityError:
             return True
         return bool(found.problems or found.orphans)
@@ -135,21 +142,24 @@ class World:
         self.patch.setenv("TCCACHE_HOME", str(home))
         before = objects_of(self.store)
         try:
-            complains = bool(cachesvc.pull(name, store=self.store, environment=ENVIRONMENT).notes)
-        except cachesvc.IntegrityError:
+            complains = bool(self.pulled(name).notes)
+        except (cachesvc.IntegrityError, cachesvc.UntrustedError):
             complains = True
         found = dict(self.digests(home))
         assert objects_of(self.store) == before
-        assert sorted(os.listdir(self.folder)) == ["homes", "store", "tmp"]
+        assert sorted(os.listdir(self.folder)) == ["homes", "key.pub", "store", "tmp"]
         assert not os.listdir(self.folder / "tmp")
         return complains, found
+
+    def pulled(self, name: str) -> cachesvc.Pulled:
+        return cachesvc.pull(name, store=self.store, trust=self.trust, environment=ENVIRONMENT)
 
     def digests(self, home: Path) -> Iterator[tuple[str, str]]:
         """The digests of all files in a live directory as entries have them, records left out."""
         root = home / "live" / ENVIRONMENT[:16]
         for path, data in objects_of(home).items():
             path = os.path.relpath(home / path, root)
-            if path not in (".tccache/ledger.json", ".tccache/lock"):
+            if os.path.dirname(path) != ".tccache":
                 yield path, digest_bytes(relocate(data, path) if is_group(path) else data)
 
 
@@ -168,14 +178,30 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     data = random.Random(2).randbytes(4000)
     push_beside(store, "triton/BESIDE/kernel.cubin", data)
     world.contents["gpt"]["triton/BESIDE/kernel.cubin"] = digest_bytes(data)
+    (tmp_path / "key.pub").write_bytes(
+        KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
     world.good = objects_of(world.store)
     return world
 
 
-def push_beside(store: DirectoryStore, path: str, data: bytes) -> None:
+@pytest.fixture
+def signed(world: World) -> World:
+    """The same store with a signature beside each manifest, trusted by its key alone."""
+    for key, data in world.good.items():
+        if key.startswith("bundles/") and key.endswith(".json"):
+            (world.store / key).with_suffix(".sig").write_bytes(sign(data, [SIGNER]))
+    world.good = objects_of(world.store)
+    world.trust = str(world.folder / "key.pub")
+    return world
+
+
+def push_beside(
+    store: DirectoryStore, path: str, data: bytes, created: str = "2025-01-03T00:00:00.000000Z"
+) -> None:
     """Publishes as a process does that has seen nothing of what others push at the same time."""
     (bundle,) = Repository(store).bundles("gpt")
-    address, created = bundle.address, "2025-01-03T00:00:00.000000Z"
+    address = bundle.address
     facts = Facts(address, GOLDEN["ENVIRONMENT"], GOLDEN["MODEL"], created, "0" * 32)
     source = GOLDEN["Source"](path, len(data), lambda: io.BytesIO(data))
     draft = Draft(unit_key(path.split("/")), (source,), Origin(created, address.model))
@@ -208,6 +234,21 @@ def judge(world: World, mutation: Mutation) -> str:
     return "unread"  # an object that no reader needs: of a superseded segment, or of none
 
 
+def count(world: World, tries: int, seed: int) -> None:
+    """Judges so many mutations; each kind and each outcome is among them often enough to count."""
+    kinds: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    mutator = Mutator(world.good, seed)
+    for _ in range(tries):
+        mutation = mutator.mutation()
+        kinds[mutation.kind] += 1
+        outcomes[judge(world, mutation)] += 1
+    assert len(kinds) == 7
+    assert min(kinds.values()) > tries / 14, kinds
+    assert outcomes["refused"] > tries / 2, outcomes
+    assert min(outcomes["miss"], outcomes["unread"]) > tries / 50, outcomes
+
+
 def test_the_good_store(world: World) -> None:
     """Without a mutation nothing is named and every byte arrives: what is noticed is the change."""
     assert not world.verify()
@@ -215,34 +256,66 @@ def test_the_good_store(world: World) -> None:
         assert world.pull(name) == (False, good)
 
 
-@pytest.mark.xdist_group("mutations")
+def test_the_good_store_signed(signed: World) -> None:
+    """So it is with signatures, and the key that made them."""
+    test_the_good_store(signed)
+    assert sum(key.endswith(".sig") for key in signed.good) == 4
+
+
 @pytest.mark.parametrize("tries", quick_and_slow(500, 10_000))
-def test_seeded_mutations(world: World, tries: int) -> None:
+def test_mutations_of_a_signed_store(signed: World, tries: int) -> None:
     """However an object is changed, cut, exchanged, removed or copied, verify names it, a pull
     refuses it or misses it cleanly, and no byte that was not pushed reaches a live directory."""
-    kinds: Counter[str] = Counter()
-    outcomes: Counter[str] = Counter()
-    mutator = Mutator(world.good, seed=6)
-    for _ in range(tries):
-        mutation = mutator.mutation()
-        kinds[mutation.kind] += 1
-        outcomes[judge(world, mutation)] += 1
-    assert min(kinds.values()) > tries / 14, kinds
-    assert len(kinds) == 7
-    assert outcomes["refused"] > tries / 2, outcomes
-    assert min(outcomes["miss"], outcomes["unread"]) > tries / 50, outcomes
+    count(signed, tries, seed=6)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(40, 2_000))
-def test_mutations_of_a_live_bundle(world: World, tries: int) -> None:
+@pytest.mark.parametrize("tries", quick_and_slow(25, 10_000))
+def test_mutations_of_a_trusted_store(world: World, tries: int) -> None:
+    """So it is without signatures."""
+    if tries > 100:
+        count(world, tries, seed=7)
+    else:
+        mutator = Mutator(world.good, seed=7)
+        assert {judge(world, mutator.mutation()) for _ in range(tries)} >= {"refused", "unread"}
+
+
+@pytest.mark.parametrize("tries", quick_and_slow(10, 2_000))
+def test_mutations_of_a_live_bundle(signed: World, tries: int) -> None:
     """A start that has everything in place meets a spoilt store: what lies there stays good."""
-    mutator = Mutator(world.good, seed=7)
-    cachesvc_home = world.folder / "homes" / "kept"
+    mutator = Mutator(signed.good, seed=8)
+    home = signed.folder / "homes" / "kept"
+    signed.patch.setenv("TCCACHE_HOME", str(home))
     for _ in range(tries):
-        put(world.store, world.good)
-        world.patch.setenv("TCCACHE_HOME", str(cachesvc_home))
-        cachesvc.pull("gpt", store=world.store, environment=ENVIRONMENT)
-        put(world.store, mutator.mutation().objects)
-        with suppress(cachesvc.IntegrityError):
-            cachesvc.pull("gpt", store=world.store, environment=ENVIRONMENT)
-        assert dict(world.digests(cachesvc_home)) == world.contents["gpt"]
+        put(signed.store, signed.good)
+        signed.pulled("gpt")
+        put(signed.store, mutator.mutation().objects)
+        with suppress(cachesvc.IntegrityError, cachesvc.UntrustedError):
+            signed.pulled("gpt")
+        assert dict(signed.digests(home)) == signed.contents["gpt"]
+
+
+@pytest.mark.parametrize("how", ["unsigned", "by another key", "of another manifest", "no object"])
+def test_a_forged_segment(signed: World, how: str) -> None:
+    """A segment that is right in all its digests, younger than all others and superseding them,
+    counts for nothing without the key: nothing of it arrives, and all that was there does."""
+    store = DirectoryStore(signed.store)
+    push_beside(store, "triton/BESIDE/kernel.cubin", b"evil", created="2999-01-01T00:00:00.000000Z")
+    (forged,) = (k for k in objects_of(signed.store).keys() - signed.good.keys() if k[-1] == "n")
+    old = next(data for key, data in signed.good.items() if key.endswith(".sig"))
+    other = SigningKey("ab" * 32, Ed25519PrivateKey.from_private_bytes(b"o" * 32))
+    signature = {
+        "unsigned": None,
+        "by another key": sign(store_bytes(signed, forged), [other]),
+        "of another manifest": old,
+        "no object": b"[" * 5000,
+    }[how]
+    if signature is not None:
+        (signed.store / forged).with_suffix(".sig").write_bytes(signature)
+    complains, found = signed.pull("gpt")
+    assert complains
+    assert found == signed.contents["gpt"]
+    assert signed.verify()
+
+
+def store_bytes(world: World, key: str) -> bytes:
+    return (world.store / key).read_bytes()

@@ -148,7 +148,7 @@ def test_the_arguments_above_are_hostile() -> None:
         assert odd in text
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(300, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
 def test_names(tries: int) -> None:
     """Any text is a name as it is, or refused; and any text can be made a name."""
 
@@ -166,7 +166,7 @@ def test_names(tries: int) -> None:
     try_all(tries, st.text() | st.sampled_from(TEXTS) | st.text("aA0._-\n/", max_size=140), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(300, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
 def test_keys_of_a_store(tries: int) -> None:
     """Of any names that a store lists, those of segments are taken and all others passed over."""
     digest = "0" * 64
@@ -227,7 +227,7 @@ def test_what_a_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encoded not in str(caught.value)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(300, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
 def test_any_url(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any text names a store or is refused as usage; neither makes or reads anything."""
     monkeypatch.chdir(tmp_path)
@@ -284,7 +284,7 @@ def test_homes(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     try_all(tries, st.fixed_dictionaries(dict.fromkeys(names, value)), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(300, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
 def test_what_is_told_of_others(tries: int) -> None:
     """Components, as a stranger's manifest has them, are told without what steers a terminal."""
 
@@ -297,7 +297,7 @@ def test_what_is_told_of_others(tries: int) -> None:
     try_all(tries, st.tuples(*[st.dictionaries(texts, texts, max_size=3)] * 2), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(300, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
 def test_paths(tries: int, tmp_path: Path) -> None:
     """A path that is accepted lies below its section's folder, under the very name it has."""
 
