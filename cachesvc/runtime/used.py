@@ -28,12 +28,25 @@ def used_units(artifacts: Iterable[Artifact], inductor: Path) -> frozenset[str]:
 def graph_units(artifacts: Iterable[Artifact]) -> Iterator[str]:
     """The keys of the units that artifacts of a mega-cache stand for, and of their own."""
     for artifact in artifacts:
-        folder = _FOLDERS.get(artifact.type)
-        if folder == "fxgraph":
-            yield f"inductor/fxgraph/{artifact.key[1:3]}/{artifact.key}"
-        elif folder:
-            yield f"inductor/{folder}/{artifact.key}"
+        if graph := _graph(artifact.type, artifact.key):
+            yield graph
         yield unit_key(artifact.path.split("/"))
+
+
+def loaded_graph(unit: str) -> str | None:
+    """The unit that loading an artifact of a mega-cache, given by its unit, leaves in the live
+    directory; None where that is no graph."""
+    section, _, rest = unit.partition("/")
+    kind, _, key = rest.partition("/")
+    return _graph(kind, key) if section == "megacache" else None
+
+
+def _graph(kind: str, key: str) -> str | None:
+    """The unit of the graph that an artifact of this type and key holds."""
+    folder = _FOLDERS.get(kind)
+    if folder == "fxgraph":
+        return f"inductor/fxgraph/{key[1:3]}/{key}"
+    return f"inductor/{folder}/{key}" if folder else None
 
 
 def _stems(inductor: Path) -> Iterator[str]:

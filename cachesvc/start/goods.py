@@ -125,18 +125,22 @@ def _live_goods(environment: str, artifacts: tuple[Artifact, ...], context: Comp
 def _signers(
     scanned: Scan, artifacts: Iterable[Artifact], ledger: Ledger
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Who had signed the units that were seeded here, also where a unit has grown since, and the
-    artifacts that hold the same graphs."""
-    for unit in scanned.units:
-        if unit.key in ledger.origins:
-            yield unit.key, ledger.signers.get(unit.key, frozenset())
-    for artifact in artifacts:
-        from cachesvc.runtime.used import graph_units
+    """Who had signed the units that were seeded here, also where a unit has grown since; the same
+    for artifacts that hold graphs which were, and for graphs that came by loading artifacts."""
+    from cachesvc.runtime.used import graph_units, loaded_graph
 
+    brought = {unit: ledger.signers.get(unit, frozenset()) for unit in ledger.origins}
+    for artifact in artifacts:
         own = unit_key(artifact.path.split("/"))
         for graph in graph_units((artifact,)):
-            if graph in ledger.origins and own not in ledger.origins:
-                yield own, ledger.signers.get(graph, frozenset())
+            if graph in brought:
+                yield own, brought[graph]
+    for key, signers in brought.items():
+        if loaded := loaded_graph(key):
+            yield loaded, signers
+    for unit in scanned.units:
+        if unit.key in brought:
+            yield unit.key, brought[unit.key]
 
 
 def _origins(scanned: Scan, ledger: Ledger) -> dict[str, Origin]:

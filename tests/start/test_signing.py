@@ -12,6 +12,7 @@ import pytest
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
 from cachesvc.local.host import read_environment
 from cachesvc.local.ledger import Ledger
+from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS
 from cachesvc.start.access import access
 from cachesvc.start.keys import make_key
@@ -171,6 +172,24 @@ def test_a_key_signs_again_what_it_has_signed(place: Place) -> None:
         "m", store=elsewhere, sign_with=place.folder / "A", inductor_dir=place.live / "inductor"
     )
     assert named.publication.added == 1
+
+
+def test_a_graph_that_came_in_a_mega_cache(place: Place) -> None:
+    """Loading it leaves the graph in the live directory, under no record of ours; it is no less
+    foreign, and neither is the artifact of a graph that was brought as files."""
+    file = place.folder / "mega"
+    file.write_bytes(put_together([Artifact("inductor", "fabc", b"a graph")]))
+    push("m", store=place.store, trust="store", mega=file)
+    place.pull()
+    for unit in ("fxgraph/ab/fabc", MINE):
+        (place.live / "inductor" / unit).mkdir(parents=True)
+        (place.live / "inductor" / unit / "entry").write_text(unit)
+    pushed = push("m", store=place.store, sign_with=place.folder / "A")
+    assert pushed.publication.added == 1
+    (manifest,) = (path.with_suffix(".json") for path in place.store.rglob("*.sig"))
+    assert [unit["key"] for unit in json.loads(manifest.read_bytes())["units"]] == [
+        f"inductor/{MINE}"
+    ]
 
 
 def test_nothing_that_a_key_may_sign(place: Place) -> None:
