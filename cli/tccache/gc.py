@@ -70,10 +70,11 @@ from tccache.units import duration, size_in_bytes
 @deletion_options
 @common
 def gc(out: Output, live: bool, dry_run: bool, yes: bool, **options: Any) -> None:
-    """Delete superseded segments, packs without a manifest, and bundles by policy.
+    """Delete from a store what nobody needs any more.
 
-    What is not trusted counts for nothing, and goes only with its whole bundle. Without any of the
-    flags that say so, no bundle is deleted. Times are those of the store's clock.
+    Superseded segments and packs without a manifest; whole bundles only by the flags that say so.
+    What is not trusted counts for nothing, and goes only with its bundle. Times are those of the
+    store's clock.
 
     \b
     Example:

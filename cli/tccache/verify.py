@@ -1,4 +1,4 @@
-"""tccache verify: check what is in a store."""
+"""tccache verify: check what is in a store, or in the live directory of this machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import cachesvc
 from tccache.asking import ask, deletion_options, require_terminal
 from tccache.options import common, store_options
 from tccache.output import Output, counted, size
+from tccache.verify_live import verify_live
 
 
 @click.command()
@@ -21,11 +22,14 @@ from tccache.output import Output, counted, size
     is_flag=True,
     help="Delete what no reader can ever use, so that the next push writes it again.",
 )
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Not a store: the live directory that a start on this machine would use.",
+)
 @deletion_options
 @common
-def verify(
-    out: Output, bundle: str | None, repair: bool, dry_run: bool, yes: bool, **options: Any
-) -> None:
+def verify(out: Output, bundle: str | None, live: bool, **options: Any) -> None:
     """Check every manifest, signature, pack and file of a store by its digest.
 
     With BUNDLE only of the bundles that it means. Exit 4 if anything is not what it should be.
@@ -36,8 +40,26 @@ def verify(
     Example:
       tccache verify --store s3://ml-cache/prod --trust prod.pub
     """
+    repair, dry_run, yes = (options.pop(name) for name in ("repair", "dry_run", "yes"))
     if (dry_run or yes) and not repair:
         raise cachesvc.UsageError("--dry-run and --yes are for --repair: nothing else deletes")
+    if live and bundle is not None:
+        raise cachesvc.UsageError(f"{bundle} is in a store, and --live is about none: drop one")
+    if live:
+        verify_live(out, repair, dry_run, yes)
+    else:
+        _verify_store(out, bundle, options, repair=repair, dry_run=dry_run, yes=yes)
+
+
+def _verify_store(
+    out: Output,
+    bundle: str | None,
+    options: dict[str, Any],
+    *,
+    repair: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     asks = repair and not (dry_run or yes)
     if asks:
         require_terminal()
@@ -65,6 +87,7 @@ def _verify(
 
 def _json(done: cachesvc.Verification, dry_run: bool) -> dict[str, Any]:
     return {
+        "live": False,
         "ok": done.ok,
         "bundles": done.bundles,
         "segments": done.segments,

@@ -199,6 +199,38 @@ def test_live_directories(tccache: Command, tmp_path: Path, tree: Path) -> None:
     assert done.out.splitlines()[-1].startswith("deleted 1 live directory, 0 leftovers")
 
 
+def test_a_live_directory_is_verified(tccache: Command, tmp_path: Path, tree: Path) -> None:
+    """Exit 4 for what is not as it was seeded, until a repair has removed it."""
+    place = tmp_path / "store"
+    assert tccache("push", "m", "--store", place, "--inductor-dir", tree).code == 0
+    assert tccache("pull", "m", "--store", place).code == 0
+    sound = tccache("verify", "--live", "--json")
+    assert (sound.code, sound.json["live"], sound.json["units"]) == (0, True, 2)
+    (file,) = (tmp_path / "home").rglob("fkey/hash")
+    file.write_text("grapH")
+    damaged = tccache("verify", "--live")
+    assert damaged.code == 4
+    assert "problem: inductor/fxgraph/xy/fkey: " in damaged.out
+    assert tccache("verify", "--live", "--repair", "--dry-run").code == 4
+    assert file.exists()
+    repaired = tccache("verify", "--live", "--repair", "--yes")
+    assert (repaired.code, file.exists()) == (0, False)
+    assert "deleted inductor/fxgraph/xy/fkey" in repaired.out
+    assert tccache("verify", "m", "--live").code == 2
+
+
+def test_the_repair_of_a_live_directory_asks(tccache: Command, tmp_path: Path, tree: Path) -> None:
+    """With what was found, and a no removes nothing."""
+    place = tmp_path / "store"
+    assert tccache("push", "m", "--store", place, "--inductor-dir", tree).code == 0
+    assert tccache("pull", "m", "--store", place).code == 0
+    (file,) = (tmp_path / "home").rglob("fkey/hash")
+    file.write_text("grapH")
+    code, err = asked("n", "verify", "--live", "--repair")
+    assert (code, file.exists()) == (1, True)
+    assert "Delete 1 damaged unit" in err
+
+
 @pytest.mark.parametrize("flag", ["--yes", "--dry-run"])
 def test_verify_alone_deletes_nothing_to_ask_about(tccache: Command, two: Path, flag: str) -> None:
     """A flag that would do nothing is a mistake."""

@@ -24,8 +24,8 @@ FIELDS = {
     "explain": "asked nearest would_hit differences unknown notes",
     "show": "bundles",
     "rm": "dry_run bundles objects bytes",
-    "verify": "ok bundles segments entries bytes problems orphans unknown marked dry_run repaired"
-    " failure",
+    "verify": "live ok bundles segments entries bytes problems orphans unknown marked dry_run"
+    " repaired failure",
     "gc": "live dry_run deleted merged kept objects bytes bytes_left failure",
     "env": "digest components",
     "completion": "shell script",
