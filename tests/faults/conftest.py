@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from cachesvc.start.work import Work
 from cachesvc.store.s3 import S3Store, Tuning
 from tests.faults.proxy import Proxy
 from tests.store.conftest import (  # noqa: F401
@@ -102,6 +104,16 @@ def url(proxy: Proxy, place: Place) -> str:
 @pytest.fixture
 def store(url: str) -> S3Store:
     return S3Store(url, tuning=TUNING)
+
+
+def time_is_up_at(event: threading.Event) -> Callable[..., bool]:
+    """In the place of `Work.wait`: whatever time was given is over once the event has come."""
+
+    def wait(work: Work[Any], seconds: float | None = None) -> bool:
+        assert event.wait(60)
+        return work.is_done
+
+    return wait
 
 
 @pytest.fixture
