@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import BinaryIO
 from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.digest import digest_bytes
-from cachesvc.core.errors import StoreError, TccacheError
+from cachesvc.core.errors import IntegrityError, StoreError, TccacheError
 from cachesvc.core.fields import Extra
 from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit
 from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge, replaces
@@ -29,8 +30,11 @@ from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository.grace import PUSH_S
 from cachesvc.repository.listing import MANIFEST, PACK, SIGNATURE, object_key
 from cachesvc.repository.pack import Source, copy, write_pack
-from cachesvc.repository.repository import Reading, Repository
+from cachesvc.repository.repository import MAX_MANIFEST_BYTES, Reading, Repository
 from cachesvc.repository.scratch import scratch
+from cachesvc.store.contract import Store
+
+_SPLIT = "publish the directories under several names"
 
 MERGE_LIMIT_BYTES = 256 << 20
 """How many bytes of packs a push brings here, at most, to merge them into its own."""
@@ -303,8 +307,11 @@ def _write(repository: Repository, manifest: Manifest, file: Path) -> str:
     readers would refuse is not written at all."""
     data = manifest.to_bytes()
     name = digest_bytes(data)
-    Manifest.parse(data, f"the manifest to be published under {manifest.address}")
     store, address = repository.store, manifest.address
+    where = f"the manifest to be published under {address}"
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise IntegrityError(f"{where} has {len(data)} bytes, more than any reader takes: {_SPLIT}")
+    Manifest.parse(data, where)
     writes: dict[str, Callable[[str], None]] = {
         object_key(address, name, PACK): partial(store.put_file, path=file)
     }
@@ -319,9 +326,17 @@ def _write(repository: Repository, manifest: Manifest, file: Path) -> str:
     _give_up_if_late(address, monotonic() - began)
     store.put(object_key(address, name, MANIFEST), data)
     for key, write in writes.items():
-        if store.stat(key) is None:  # a janitor whose clock is wrong took it for rubbish
+        if _is_gone(store, key):
             write(key)
     return name
+
+
+def _is_gone(store: Store, key: str) -> bool:
+    """Whether a janitor whose clock is wrong took an object for rubbish. What cannot be looked at
+    is there: all has been written, and the manifest says so to readers."""
+    with suppress(StoreError):
+        return store.stat(key) is None
+    return False
 
 
 def _give_up_if_late(address: Address, seconds: float) -> None:

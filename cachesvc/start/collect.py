@@ -8,12 +8,11 @@ from functools import partial
 
 from cachesvc.core.address import Address
 from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
-from cachesvc.core.merge import live
 from cachesvc.repository.gc import Deletion, Judged, Kept, Outcome, carry_out, judge, plan
 from cachesvc.repository.grace import GRACE_S, MIN_GRACE_S, Grace
 from cachesvc.repository.policy import Policy
 from cachesvc.repository.publish import Facts, mergeable, unite
-from cachesvc.repository.repository import Reading, Repository
+from cachesvc.repository.repository import Repository
 from cachesvc.start.access import Paths, TrustLike, access
 from cachesvc.start.bundles import again_if_moved
 from cachesvc.start.clock import nonce, now
@@ -66,8 +65,9 @@ def collect(
 
     Nothing that was written, or superseded, less than `grace_s` seconds ago by the store's clock is
     deleted; the least is an hour, since a push may take half of that. What `trust` does not accept
-    counts for nothing: only a policy deletes it. `merge` makes one segment of several where no host
-    loses by that, signed by `sign_with`; these go in a later run. Without it nothing is written.
+    counts for nothing: only a policy deletes it. Age is left to the policy, whatever the trust says
+    of it. `merge` makes one segment of several where no host loses by that, signed by `sign_with`;
+    the merged ones go in a later run. Without it nothing is written.
 
     Raises UsageError, UntrustedError, IntegrityError for a store of another format, StoreError if
     it cannot be read; a failure after the first change is in the result.
@@ -101,12 +101,13 @@ def collect_in(
     grace = Grace(repository.store.now(), grace_s)  # before the list, so that nothing looks older
     judged: list[Judged] = []
     several: dict[Address, int] = {}
+    ageless = Repository(repository.store, replace(repository.trust, max_age_s=None))
     for bundle in repository.bundles():
         progress(f"read {bundle.address}")
-        reading = repository.read(bundle, superseded=True, signed=True)
-        judged.append(judge(bundle, reading, grace))
-        if merge and (chosen := mergeable(repository, _live(reading))):
-            several[bundle.address] = len(chosen)
+        judged.append(judge(bundle, ageless.read(bundle, superseded=True, signed=True), grace))
+        if merge and len(bundle.segments) > 1:
+            chosen = mergeable(repository, repository.read(bundle, signed=True))
+            several |= {bundle.address: len(chosen)} if chosen else {}
     planned = plan(judged, policy, grace)
     for deletion in planned.deletions:
         if deletion.cause == "policy":
@@ -123,10 +124,6 @@ def collect_in(
     if dry_run or done.failure is not None:
         return collected
     return _merge_all(repository, several, collected, progress)
-
-
-def _live(reading: Reading) -> Reading:
-    return replace(reading, segments=live(reading.segments))
 
 
 def _merge_all(

@@ -30,11 +30,11 @@ from tccache.verify_live import verify_live
 @deletion_options
 @common
 def verify(out: Output, bundle: str | None, live: bool, **options: Any) -> None:
-    """Check every manifest, signature, pack and file of a store by its digest.
+    """Check all that a store holds by its digests.
 
-    With BUNDLE only of the bundles that it means. Exit 4 if anything is not what it should be.
-    A repair deletes what is damaged, and packs without a manifest that are a day old; what is only
-    not trusted, or of a newer format, stays.
+    Manifests, signatures, packs and their files; with BUNDLE only those of the bundles that it
+    means. Exit 4 if anything is not what it should be. A repair deletes what is damaged, and packs
+    without a manifest that are a day old; what is only not trusted, or of a newer format, stays.
 
     \b
     Example:

@@ -11,7 +11,7 @@ import pytest
 
 from cachesvc.core.address import Address
 from cachesvc.core.digest import digest_bytes
-from cachesvc.core.errors import AccessDenied, StoreError
+from cachesvc.core.errors import AccessDenied, IntegrityError, StoreError
 from cachesvc.core.trust import EVERYONE, Trust
 from cachesvc.repository import publish
 from cachesvc.repository.gc import Outcome, Plan, carry_out, judge, plan
@@ -320,3 +320,19 @@ def test_a_pack_that_was_taken_for_rubbish_is_put_again(
     assert desk.contents() == {"triton/K/a": b"1"}
     wanted = {object_key(ADDRESS, wrote.segment, kind) for kind in ("tar.zst", "sig", "json")}
     assert set(desk.keys()) == wanted
+
+
+def test_a_look_that_fails_does_not_fail_the_push(
+    store: Clocked, make_desk: Callable[..., Any]
+) -> None:
+    """All is written by then, and the manifest says so to every reader."""
+    desk = make_desk(Faulty(store, [Fault("stat", "before", count=9)]))
+    assert desk.push(desk.draft("triton/K", a=b"1")).segment in left(store)
+
+
+def test_a_manifest_that_no_reader_would_take(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would supersede nothing and help nobody, so nothing is written."""
+    monkeypatch.setattr(publish, "MAX_MANIFEST_BYTES", 100)
+    with pytest.raises(IntegrityError, match="more than any reader takes"):
+        desk.push(desk.draft("triton/K", a=b"1"))
+    assert desk.keys() == []

@@ -14,6 +14,7 @@ from cachesvc.core.components import Components
 from cachesvc.core.errors import AccessDenied, StoreError, UntrustedError, UsageError
 from cachesvc.repository import publish
 from cachesvc.repository.policy import Policy
+from cachesvc.start.access import Access
 from cachesvc.start.collect import collect
 from cachesvc.start.inspect import list_bundles, show
 from cachesvc.start.keys import make_key
@@ -158,6 +159,22 @@ def test_policy_counts_by_the_stores_clock(store: Clocked, pushed: Push) -> None
     done = collect(store=store, policy=Policy(older_than_s=30 * DAY))
     assert {deletion.address.name for deletion in done.deleted} == {"old"}
     assert [listing.name for listing in list_bundles(store=store)] == ["new"]
+
+
+def test_what_is_too_old_to_be_used_still_counts(store: Clocked, pushed: Push) -> None:
+    """A pin holds, and what superseded something still does: how old a janitor lets things become
+    is said by its policy. But nothing that is too old gets into a new segment."""
+    for _ in range(2):
+        pushed(store, "pinned", tags=["prod"])
+    store.wait(LATE)
+    pinned = Policy(older_than_s=0, keep_tags=frozenset({"prod"}))
+    access = Access(trust=("store",), max_age_s=1e-6)
+    done = collect(store=store, trust=access, policy=pinned)
+    assert [deletion.cause for deletion in done.deleted] == ["superseded"]
+    write_segment(store, {"extra/tool/old": {"a": b""}})
+    write_segment(store, {"extra/tool/older": {"a": b""}})
+    assert [n for _, n in collect(store=store, merge=True, dry_run=True).merged] == [2]
+    assert collect(store=store, trust=access, merge=True, dry_run=True).merged == ()
 
 
 def test_torch_versions_come_from_the_environment(store: Clocked) -> None:
