@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cachesvc.core.errors import UntrustedError, UsageError
+from cachesvc.core.temporary import new_file, remove_left
 
 _PUBLIC_BLOCK = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z ]{1,40})-----")
@@ -79,6 +82,7 @@ def make_key(file: Path) -> SigningKey:
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     public_file = public_path(file)
+    remove_left(file.parent)
     for path in (file, public_file):
         if os.path.lexists(path):
             raise UsageError(f"{path} exists, and keys are never overwritten: name another file")
@@ -86,7 +90,8 @@ def make_key(file: Path) -> SigningKey:
     try:
         _write_new(public_file, _public_pem(key.public_key()), _PUBLIC_MODE)
     except BaseException:
-        file.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.unlink()
         raise
     return _signing_key(key)
 
@@ -202,20 +207,21 @@ def _read(file: Path) -> tuple[bytes, int]:
 
 
 def _write_new(file: Path, data: bytes, mode: int) -> None:
-    """Writes a file that must not be there yet, whole or not at all."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Writes a file that must not be there yet, whole or not at all.
+
+    By a link, which overwrites nothing; where a file system has none, by a rename after a look.
+    """
     try:
-        number = os.open(file, flags, mode)
-    except OSError as error:
-        raise UsageError(f"cannot write the key file {file}: {error.strerror or error}") from None
-    try:
-        with os.fdopen(number, "wb") as opened:
+        opener = partial(os.open, mode=mode)
+        with new_file(file.parent, opener) as (path, opened):
             opened.write(data)
             opened.flush()
             os.fsync(opened.fileno())
-    except BaseException as error:
-        file.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            text = error.strerror or error
-            raise UsageError(f"cannot write the key file {file}: {text}") from None
-        raise
+            try:
+                os.link(path, file)
+            except OSError:
+                if os.path.lexists(file):
+                    raise
+                os.rename(path, file)
+    except OSError as error:
+        raise UsageError(f"cannot write the key file {file}: {error.strerror or error}") from None

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ INDUCTOR = {
     "fxgraph/xy/fkey/entry": "g" * 9000,
     "aotautograd/akey/entry": "autograd",
 }
+LAST = {"ab/clast.py": "last code"}
 MORE = {"ab/cnew.py": "new code", "fxgraph/xy/fnew/entry": "new"}
 _OBJECT = re.compile(r"tccache\.json|bundles/[a-z]+/any/[0-9a-f]{64}/[0-9a-f]{64}\.(json|tar\.zst)")
 
@@ -46,6 +48,7 @@ class Scene:
         os.environ["TMPDIR"] = str(self.disk / "tmp")
         self._make_goods("inductor", INDUCTOR)
         self._make_goods("more", MORE)
+        self._make_goods("last", LAST)
         kernel = {"k.cubin": "binary" * 1000, "k.source": "text"}
         children = {name: str(self.goods / "triton" / KERNEL / name) for name in kernel}
         group = {"__grp__k.json": json.dumps({"child_paths": children})}
@@ -250,10 +253,89 @@ class Run(Scene):
             raise AssertionError(ran)
 
 
+class Collect(Scene):
+    """A janitor deletes what is superseded and what is left of a push, and merges two segments."""
+
+    def prepare(self) -> None:
+        self.push()
+        PushMore.act(self)
+        other = self.folder / "other"
+        cachesvc.push(NAME, store=other, inductor_dir=self.goods / "last")
+        shutil.copytree(other, self.store, dirs_exist_ok=True)
+        manifests = sorted(self.store.glob("bundles/*/*/*/*.json"), key=os.path.getsize)
+        orphan = manifests[0].with_name(f"{'0' * 64}.tar.zst")
+        orphan.write_bytes(b"of a push that was killed")
+        for file in self.store.rglob("*"):
+            os.utime(file, (time.time() - 14 * 86400,) * 2)
+
+    def act(self) -> None:
+        done = cachesvc.collect(store=self.store, merge=True)
+        if done.failure is not None:
+            raise done.failure
+
+    def settled(self) -> dict[str, Any]:
+        gone = [path.name for path in self.store.rglob(f"{'0' * 64}.*")]
+        return {**super().settled(), "orphans": gone}
+
+
+class Discard(Pull):
+    """Live directories that nobody uses are removed."""
+
+    def prepare(self) -> None:
+        self.push()
+        cachesvc.pull(NAME, store=self.store)
+
+    def act(self) -> None:
+        done = cachesvc.collect_live(keep_bytes=0)
+        if not done.ok:
+            raise cachesvc.TccacheError(str(done))
+
+    def look(self) -> Iterator[str]:
+        """Nobody looks into a directory that is being deleted under another name."""
+        yield from self._look_into_the_store()
+
+    def left(self) -> list[str]:
+        gone = (self.disk / "home" / "live").glob(".*")
+        return [*super().left(), *map(str, gone)]
+
+    def later(self) -> None:
+        super().later()
+        self.act()
+
+
+class Key(Scene):
+    """A key is made, where the one who was killed may have left both halves, one, or none."""
+
+    def prepare(self) -> None:
+        (self.disk / "keys").mkdir()
+
+    def act(self) -> None:
+        try:
+            cachesvc.make_key(self.disk / "keys" / "release.key")
+        except cachesvc.UsageError as error:
+            if "exists" not in str(error):
+                raise
+
+    def look(self) -> Iterator[str]:
+        for file in self.disk.glob("keys/release.*"):
+            try:
+                cachesvc.read_key(file)
+            except cachesvc.TccacheError as error:
+                yield str(error)
+
+    def settled(self) -> dict[str, Any]:
+        return {"private": (self.disk / "keys" / "release.key").exists()}
+
+    def later(self) -> None:
+        cachesvc.make_key(self.disk / "keys" / "another.key")
+
+
 # Whatever the verbs import comes now, and not in each run again.
-for verb in ("push", "pull", "run", "inspect", "transfer", "publishing"):
+for verb in ("push", "pull", "run", "inspect", "verify", "collect", "collect_live", "keys"):
     importlib.import_module(f"cachesvc.start.{verb}")
-importlib.import_module("cachesvc.repository.pack")
+for name in ("start.transfer", "repository.pack", "repository.signing"):
+    importlib.import_module(f"cachesvc.{name}")
+importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
 
 SCENES: dict[str, Callable[[Path], Scene]] = {
     "push": Push,
@@ -265,4 +347,7 @@ SCENES: dict[str, Callable[[Path], Scene]] = {
     "restore": Restore,
     "remove": Remove,
     "run": Run,
+    "collect": Collect,
+    "discard": Discard,
+    "key": Key,
 }

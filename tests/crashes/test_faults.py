@@ -13,15 +13,18 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILING = (*FULL, errno.EROFS, errno.EMFILE, errno.EIO)
 # Each scene with the least number of calls that fail in it.
 SCENES = {
-    "push": 100,
-    "push-more": 200,
-    "pull": 280,
-    "pull-more": 220,
-    "set-aside": 140,
-    "restore": 90,
+    "push": 90,
+    "push-more": 160,
+    "pull": 250,
+    "pull-more": 200,
+    "set-aside": 120,
+    "restore": 80,
     "remove": 25,
-    "start": 280,
-    "run": 520,
+    "start": 250,
+    "run": 400,
+    "collect": 240,
+    "discard": 70,
+    "key": 30,
 }
 
 

@@ -19,6 +19,9 @@ SCENES = {
     "remove": 10,
     "run": 120,
     "start": 75,
+    "collect": 60,
+    "discard": 25,
+    "key": 12,
 }
 
 
