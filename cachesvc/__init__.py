@@ -101,6 +101,9 @@ if TYPE_CHECKING:
     from cachesvc.start.keys import Key as Key
     from cachesvc.start.keys import make_key as make_key
     from cachesvc.start.keys import read_key as read_key
+    from cachesvc.start.live_verify import LiveProblem as LiveProblem
+    from cachesvc.start.live_verify import LiveVerification as LiveVerification
+    from cachesvc.start.live_verify import verify_live as verify_live
     from cachesvc.start.lookup import Found as Found
     from cachesvc.start.lookup import lookup as lookup
     from cachesvc.start.measure import demo as demo
@@ -172,6 +175,7 @@ _PLACES = {
         "show",
     ),
     "start.keys": ("Key", "make_key", "read_key"),
+    "start.live_verify": ("LiveProblem", "LiveVerification", "verify_live"),
     "start.lookup": ("Found", "lookup"),
     "start.measure": ("demo",),
     "start.monitor": ("Monitor", "monitor"),

@@ -58,9 +58,16 @@ def others_may_write(path: str) -> bool:
 
 def foreign(path: str, seen: os.stat_result) -> str | None:
     """Why a file, directory or link may not be this user's or root's work, or None."""
-    if not _is_trusted(seen.st_uid):
-        return f"it belongs to another user (UID {seen.st_uid})"
+    if reason := anothers(seen):
+        return reason
     return None if stat.S_ISLNK(seen.st_mode) else _writers(path, seen)
+
+
+def anothers(seen: os.stat_result) -> str | None:
+    """Whose it is, if neither this user's nor root's."""
+    if _is_trusted(seen.st_uid):
+        return None
+    return f"it belongs to another user (UID {seen.st_uid})"
 
 
 def _why_open(path: str, seen: os.stat_result, *, is_end: bool) -> str | None:

@@ -35,10 +35,10 @@ def damaged_units(places: Places) -> tuple[Damage, ...]:
     """Reads every file of the live directory; the units with a file that is damaged.
 
     A seeded file is damaged if its bytes are not those that were verified, unless a compiler may
-    have written it again and it is whole. Any other file is if it can be seen to be broken. A
-    unit of which some seeded files are gone is damaged where a reader would look for them in vain.
-    Changes nothing and takes no lock: what is being written meanwhile may show as damage, which
-    costs one compile. A file that cannot be read is not judged.
+    have written it again since, by its date, and it is whole. Any other file is if it can be seen
+    to be broken. A unit of which some seeded files are gone is damaged where a reader would look
+    for them in vain. Changes nothing and takes no lock: what is being written meanwhile may show as
+    damage, which costs one compile. A file that cannot be read is not judged.
     """
     rows = _seeded(places)
     problems: dict[str, list[str]] = {}
@@ -96,7 +96,8 @@ def _problem(path: str, file: Path, row: Row | None) -> str | None:
         return broken_source(path, data)
     if (reason := broken(path, data)) or _digest(path, data) == row.sha256:
         return reason
-    return "was changed after it was seeded" if is_named_by_content(path) else None
+    is_damage = is_named_by_content(path) or row.is_at(file)
+    return "was changed after it was seeded" if is_damage else None
 
 
 def _digest(path: str, data: bytes) -> str | None:

@@ -15,7 +15,8 @@ from cachesvc.local.group import children, relocate
 from cachesvc.local.layout import entry_parts, is_group, is_passed_over, unit_key
 from cachesvc.local.megafile import Artifact
 
-_KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
+KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
+"""What the files of a kernel end with, which Triton finds by their group alone."""
 
 Home = tuple[Path, tuple[str, ...]]
 """A tree, and the folders in it that show in no entry path: each unit comes from one home."""
@@ -204,7 +205,7 @@ def _is_whole(files: dict[str, FoundFile]) -> bool:
     groups = [file for path, file in files.items() if is_group(path)]
     if not groups:
         return not any(
-            path.startswith("triton/") and path.endswith(_KERNEL_SUFFIXES) for path in files
+            path.startswith("triton/") and path.endswith(KERNEL_SUFFIXES) for path in files
         )
     names = {path.rpartition("/")[2] for path in files}
     return all(_group_is_whole(group, names) for group in groups)

@@ -247,6 +247,37 @@ def test_one_that_a_process_uses_stays(start: Start, how: str, dry_run: bool) ->
     assert len(collect_live(older_than_s=DAYS, dry_run=dry_run).removed) == 1
 
 
+RUNNER = """
+import sys
+import cachesvc
+print("ready", flush=True)
+cachesvc.run("anything", [sys.executable, "-c", sys.argv[1]], store=sys.argv[2], publish=False)
+"""
+PROGRAM = """
+import os, signal
+os.environ.pop("TRITON_CACHE_DIR")
+inductor = os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
+runner = os.getppid()
+os.kill(runner, signal.SIGKILL)
+while os.getppid() == runner:
+    os.sched_yield()
+from cachesvc.start.collect_live import collect_live
+found = collect_live(older_than_s=0)
+kept = [item.reason for item in found.kept]
+print(len(found.removed), kept, os.path.isdir(os.path.dirname(inductor)), flush=True)
+"""
+
+
+def test_a_program_that_was_run_holds_its_directory(start: Start, tmp_path: Path) -> None:
+    """Also when what has run it is killed: the program uses the directory until its own end."""
+    (tmp_path / "store").mkdir()
+    process = start(RUNNER, PROGRAM, tmp_path / "store")
+    assert process.stdout
+    assert process.stdout.readline() == "0 ['a process uses it'] True\n"
+    process.stdout.read()
+    assert len(collect_live(older_than_s=0).removed) == 1
+
+
 # What killed processes have left.
 
 
@@ -381,11 +412,11 @@ for number in range(int(sys.argv[2])):
 print("done", flush=True)
 """
 
-ROUNDS = 60
+ROUNDS = 30
 
 
 def test_starts_and_collectors_race(start: Start, home: Path) -> None:
-    """Two processes start 60 times each, seed and read, while collectors remove what they may:
+    """Two processes start 30 times each, seed and read, while collectors remove what they may:
     what a start has brought stays until it has ended, and none is led elsewhere."""
     starters = [start(STARTER, NAMES[0], ROUNDS) for _ in range(2)]
     removed = 0
