@@ -78,6 +78,11 @@ def collect(
             " may take half of that"
         )
     repository = open_repository(store, access(trust, sign_with))
+    if merge and not (repository.trust.is_everyone or repository.keys):
+        raise UsageError(
+            "what is trusted by keys is merged by who signs: name a private key by --sign-with,"
+            ' TCCACHE_SIGN_WITH or sign_with="FILE"'
+        )
     return collect_in(
         repository,
         policy or Policy(),

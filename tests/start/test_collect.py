@@ -110,6 +110,8 @@ def test_a_merge_is_signed_and_takes_in_what_its_key_has_signed(
     mine, other = (make_key(tmp_path / name).file for name in ("mine", "other"))
     for signer in (mine, mine, other):
         pushed(store, sign_with=signer, trust="store")
+    with pytest.raises(UsageError, match="name a private key"):
+        collect(store=store, merge=True, trust=f"{mine}.pub")
     done = collect(store=store, merge=True, sign_with=mine, trust=f"{mine}.pub")
     assert [number for _, number in done.merged] == [2]
     assert [kept for kept in done.kept if "is not trusted here" in kept.reason]
