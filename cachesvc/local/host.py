@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cachesvc.core.components import Components
 from cachesvc.core.errors import UsageError
+from cachesvc.core.fields import MAX_ISSUES, named, shown
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.local.cpu import read_isa
 from cachesvc.local.fingerprint import (
@@ -59,11 +60,11 @@ def environment_from(recorded: Mapping[str, object]) -> Components:
     """The fingerprint that another machine recorded, to inspect or move its bundles.
 
     MUST hold the eight names of COMPONENTS, each with a text, and no other name. Raises UsageError
-    that lists everything wrong.
+    that lists what is wrong, the first twenty things of it.
     """
     issues = list(_issues(recorded))
     if issues:
-        raise UsageError(f"not an environment fingerprint: {'; '.join(issues)}")
+        raise UsageError(f"not an environment fingerprint: {'; '.join(issues[:MAX_ISSUES])}")
     return Components.of({name: str(recorded[name]) for name in COMPONENTS})
 
 
@@ -73,9 +74,9 @@ def _issues(recorded: Mapping[str, object]) -> Iterator[str]:
         if name not in recorded:
             yield f"{name} is missing"
         elif not isinstance(value, str) or not value:
-            yield f"{name} is {value!r}, not a text"
+            yield f"{name} is {shown(value)}, not a text"
     for name in sorted(set(recorded) - set(COMPONENTS)):
-        yield f"{name} is unknown"
+        yield f"{named(name)} is unknown"
 
 
 def _device(build: TorchBuild, machine: Machine) -> tuple[str, str]:

@@ -67,7 +67,7 @@ MEGA = MADE["mega_of"](
 )
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_any_mega_cache_file(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However a file is changed behind a right check sum, it is refused or its artifacts have
     paths that stay where they belong, and nothing in it is unpickled."""
@@ -89,7 +89,7 @@ def test_any_mega_cache_file(tries: int, tmp_path: Path, monkeypatch: pytest.Mon
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_any_artifact(tries: int) -> None:
     """An entry of a mega-cache is refused, or can be written into a file for torch."""
     good = Artifact("inductor", "k", RUNS).to_bytes()
@@ -104,7 +104,7 @@ def test_any_artifact(tries: int) -> None:
     try_all(tries, flipped(good) | lines | keyed, one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_any_group(tries: int, tmp_path: Path) -> None:
     """A Triton group is refused, or every path in it lies in its own folder."""
 
@@ -126,7 +126,7 @@ def test_any_group(tries: int, tmp_path: Path) -> None:
     try_all(tries, flipped(good) | named | deep, one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_any_pickle(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pickle is only read: it is no pickle, or gives texts; it never runs, whatever it holds."""
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ def test_any_pickle(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_any_library(tries: int) -> None:
     """Whether a library is whole is told of any header, and of what is none."""
     head = b"\x7fELF\x02\x01" + bytes(250)
@@ -159,7 +159,7 @@ def test_any_library(tries: int) -> None:
     )
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(40, 10_000))
+@pytest.mark.parametrize("tries", quick_and_slow(40, 2_000))
 def test_any_record(tries: int, tmp_path: Path) -> None:
     """Whatever a ledger, a quarantine or a start's record holds, it is passed over or has a sense
     that nothing stumbles over later."""
@@ -200,7 +200,7 @@ def test_any_record(tries: int, tmp_path: Path) -> None:
     try_all(tries, st.tuples(ledger | JSON, aside | JSON, start | JSON), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(200, 10_000))
+@pytest.mark.parametrize("tries", quick_and_slow(200, 2_000))
 def test_any_receipt(tries: int, tmp_path: Path) -> None:
     """A receipt that is not just as it was written is none: the start goes the long way."""
     seeded_file = tmp_path / "file"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from cachesvc.core.components import Components
 from cachesvc.core.errors import StoreError, TccacheError, UsageError
 from cachesvc.core.paths import path_issue
 from cachesvc.core.spelled import HIDDEN, spelled
+from cachesvc.local.host import COMPONENTS
 from cachesvc.local.live import live_directory
 from cachesvc.local.whole import existing
 from cachesvc.repository.listing import bundles
+from cachesvc.start.target import resolve_environment
 from cachesvc.store import fsspec_store
 from cachesvc.store.contract import Stat
 from cachesvc.store.fsspec_store import FsspecStore
@@ -148,7 +151,7 @@ def test_the_arguments_above_are_hostile() -> None:
         assert odd in text
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_names(tries: int) -> None:
     """Any text is a name as it is, or refused; and any text can be made a name."""
 
@@ -166,7 +169,7 @@ def test_names(tries: int) -> None:
     try_all(tries, st.text() | st.sampled_from(TEXTS) | st.text("aA0._-\n/", max_size=140), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_keys_of_a_store(tries: int) -> None:
     """Of any names that a store lists, those of segments are taken and all others passed over."""
     digest = "0" * 64
@@ -227,7 +230,7 @@ def test_what_a_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encoded not in str(caught.value)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_any_url(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any text names a store or is refused as usage; neither makes or reads anything."""
     monkeypatch.chdir(tmp_path)
@@ -284,7 +287,7 @@ def test_homes(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     try_all(tries, st.fixed_dictionaries(dict.fromkeys(names, value)), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_what_is_told_of_others(tries: int) -> None:
     """Components, as a stranger's manifest has them, are told without what steers a terminal."""
 
@@ -297,7 +300,7 @@ def test_what_is_told_of_others(tries: int) -> None:
     try_all(tries, st.tuples(*[st.dictionaries(texts, texts, max_size=3)] * 2), one)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(150, 20_000))
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
 def test_paths(tries: int, tmp_path: Path) -> None:
     """A path that is accepted lies below its section's folder, under the very name it has."""
 
@@ -313,3 +316,29 @@ def test_paths(tries: int, tmp_path: Path) -> None:
     ])  # fmt: skip
     whole = st.lists(pieces | st.text(max_size=4), max_size=9).map("".join)
     try_all(tries, whole | whole.map(lambda path: f"triton/{path}"), one)
+
+
+@pytest.mark.parametrize("tries", quick_and_slow(150, 4_000))
+def test_fingerprints(tries: int, tmp_path: Path) -> None:
+    """A file that is said to be another machine's fingerprint is one, or refused in a sentence."""
+    file = tmp_path / "environment.json"
+    names = st.sampled_from([*COMPONENTS, "components", "schema", "\x1b[2J", "\ud800", "x" * 500])
+    value: st.SearchStrategy[Any] = st.recursive(
+        st.none() | st.integers() | st.floats() | st.sampled_from(TEXTS),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=9),
+    )
+
+    def one(said: Any) -> None:
+        file.write_text(json.dumps(said))
+        try:
+            components, _ = resolve_environment(file)
+        except UsageError as error:
+            complaint = str(error)
+        else:
+            assert set(components) == set(COMPONENTS)
+            return
+        assert complaint == spelled(complaint)
+        assert len(complaint) < 5_000
+
+    whole = st.fixed_dictionaries(dict.fromkeys(COMPONENTS, st.sampled_from(TEXTS)))
+    try_all(tries, value | whole | whole.map(lambda said: {"components": said}), one)
