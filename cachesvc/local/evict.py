@@ -13,7 +13,7 @@ from pathlib import Path
 from cachesvc.core.manifest import Origin
 from cachesvc.local.layout import seed_order, unit_key
 from cachesvc.local.ledger import Ledger
-from cachesvc.local.lock import PATIENCE_S, lock_of, take
+from cachesvc.local.lock import PATIENCE_S, lock_of, take_in_turn
 from cachesvc.local.places import Places
 from cachesvc.local.receipt import forget_receipts
 from cachesvc.local.whole import disk_errors
@@ -26,12 +26,13 @@ def evict(places: Places, is_trusted: IsTrusted, *, patience_s: float = PATIENCE
 
     `is_trusted` is asked about who made a unit, and the keys that had signed it. Takes the live
     directory's lock where there is something to remove. Raises BusyError if another process keeps
-    it too long, and TccacheError if something cannot be removed: then it still counts as seeded.
+    it and does not get on, and TccacheError if something cannot be removed: then it still counts as
+    seeded.
     """
     if not _foreign(Ledger.read(places.records), is_trusted):
         return 0
     lock = lock_of(places)
-    take(lock, places, patience_s)
+    take_in_turn(lock, places, patience_s)
     try:
         ledger = Ledger.read(places.records)
         gone = _foreign(ledger, is_trusted)

@@ -33,7 +33,7 @@ from cachesvc.local.durable import Flusher
 from cachesvc.local.group import MAX_BYTES, localise, points_into, relocate
 from cachesvc.local.layout import is_group, seed_order
 from cachesvc.local.ledger import Ledger, row_of
-from cachesvc.local.lock import PATIENCE_S, lock_of, take
+from cachesvc.local.lock import PATIENCE_S, SignOfLife, lock_of, take_in_turn
 from cachesvc.local.places import Places
 from cachesvc.local.privacy import check_links
 from cachesvc.local.quarantine import SetAside, is_set_aside, read_quarantine
@@ -78,13 +78,14 @@ class _Staged(NamedTuple):
 class Seeder:
     """Holds a live directory's lock while units are compared, staged and committed.
 
-    Use as a context manager. Raises BusyError if another process seeds longer than `patience_s`
-    seconds; the lock is the kernel's, so a killed process never holds it.
+    Use as a context manager. Raises BusyError if another process seeds and has not got on for
+    `patience_s` seconds; the lock is the kernel's, so a killed process never holds it.
     """
 
     def __init__(self, places: Places, *, patience_s: float = PATIENCE_S) -> None:
         self._places = places
         self._lock = lock_of(places)
+        self._sign = SignOfLife(places)
         self._patience_s = patience_s
         self._stage_prefix = f"{_STAGE}{digest_bytes(os.fsencode(places.root))[:8]}-"
         self._stages: dict[Path, Path] = {}
@@ -99,9 +100,10 @@ class Seeder:
         self._replaced: set[str] = set()
 
     def __enter__(self) -> Seeder:
-        take(self._lock, self._places, self._patience_s)
+        take_in_turn(self._lock, self._places, self._patience_s)
         with ExitStack() as unless_read:
             unless_read.callback(self._lock.release)
+            self.gets_on()
             self._remove_stages()
             self._ledger = Ledger.read(self._places.records)
             self._ledger.settle(self._places.folder("triton/"))
@@ -125,6 +127,10 @@ class Seeder:
         call it."""
         self._lock.release()
 
+    def gets_on(self) -> None:
+        """Tells those who wait that what is to be staged comes, so that they wait on."""
+        self._sign.show()
+
     def plan(self, units: Iterable[Unit]) -> SeedPlan:
         """Sorts units by what has to be done for them; units without a place are left out.
 
@@ -133,6 +139,7 @@ class Seeder:
         in_place, missing, kept, damaged = [], [], [], []
         set_aside = []
         for unit in units:
+            self.gets_on()
             if any(self._target(entry.path) is None for entry in unit.entries):
                 continue
             if failed := is_set_aside(unit, self._quarantine):
@@ -172,6 +179,7 @@ class Seeder:
                     file.write(localise(_read_all(source), target.parent, entry.path))
                 else:
                     while data := source.read(_CHUNK):
+                        self.gets_on()
                         file.write(data)
                 file.flush()
                 unless_written.pop_all()
@@ -196,6 +204,7 @@ class Seeder:
         with disk_errors(self._places.root):
             self._flusher.finish()
             for path in wanted:
+                self.gets_on()
                 self._place(path)
             for path, (file, content, sha256) in self._moved.items():
                 self._put_right(path, file, content)

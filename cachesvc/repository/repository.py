@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cachesvc.core.address import BUNDLES, Address, check_name
 from cachesvc.core.daemon_pool import DaemonPool
@@ -164,15 +165,19 @@ class Repository:
 
         return signers(manifest, data, object_key(address, name, SIGNATURE))
 
-    def fetch(self, segment: Segment, target: Path) -> None:
+    def fetch(
+        self, segment: Segment, target: Path, gets_on: Callable[[], object] = lambda: None
+    ) -> None:
         """Brings a segment's pack into the file `target` and checks its size and digest.
+
+        `gets_on` is called whenever more of it has come.
 
         Raises PackMissing if the store has no such pack, IntegrityError if it has another,
         TccacheError if the file cannot be written.
         """
         pack = segment.manifest.pack
         key = object_key(segment.manifest.address, segment.name, PACK)
-        with scratch_errors(target), open(target, "w+b") as file:
+        with scratch_errors(target), _Growing(target, gets_on) as file:
             size = self.store.fetch(key, file, limit=pack.size)
             file.seek(0)
             sha256 = digest_stream(file)
@@ -196,3 +201,15 @@ class Repository:
         index = {entry.path: entry for entry in wanted}
         with open(file, "rb") as source:
             yield from read_pack(source, segment.manifest.pack, index, where)
+
+
+class _Growing(io.BufferedRandom):
+    """A new file that tells of each write to it."""
+
+    def __init__(self, path: Path, told: Callable[[], object]) -> None:
+        super().__init__(io.FileIO(path, "w+"))
+        self._told = told
+
+    def write(self, data: Any, /) -> int:
+        self._told()
+        return super().write(data)

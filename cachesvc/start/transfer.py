@@ -107,10 +107,10 @@ def seed(
 ) -> Transfer:
     """Brings the units that are not in place yet, and seeds them.
 
-    One process of a node does it while the others wait for the lock and then find everything in
-    place; once its time is up it lets go of the lock, even if the store hangs. Raises, and leaves
-    the directories as they were: IntegrityError if any pack is not what its manifest says,
-    DeadlinePassed if the time is up before all lies ready.
+    One process of a node does it while the others wait for the lock, as long as it gets on, and
+    then find everything in place; once its time is up it lets go of the lock, even if the store
+    hangs. Raises, and leaves the directories as they were: IntegrityError if any pack is not what
+    its manifest says, DeadlinePassed if the time is up before all lies ready.
     """
     deadline = deadline or Deadline()
     started = time.perf_counter()
@@ -149,6 +149,6 @@ def _stage(repository: Repository, segment: Segment, units: Sequence[Unit], seed
     entries = [entry for unit in units for entry in unit.entries]
     with scratch("pull") as folder:
         pack = folder / "pack"
-        repository.fetch(segment, pack)
+        repository.fetch(segment, pack, seeder.gets_on)
         for entry, stream in repository.entries(segment, pack, entries):
             seeder.stage(entry, stream)
