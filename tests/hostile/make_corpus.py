@@ -10,6 +10,7 @@ NAME.zst            a pack, whose size and digest its manifest says
 NAME.grp            a Triton group, as an entry
 NAME.artifact       an artifact of a mega-cache, as an entry
 NAME.mega           a mega-cache file that a user hands to push
+NAME.sig            the signature object of the good manifest, whose signer alone is trusted
 NAME.RECORD.json    a record of the live directory: ledger, receipt, quarantine
 """
 
@@ -26,6 +27,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from cachesvc.core.components import Components
 from cachesvc.core.digest import canonical_json
 from cachesvc.repository.tar import BLOCK, END, header, padding
@@ -41,6 +44,11 @@ UNITS = {"inductor/ab/cab": ["inductor/ab/cab.py"], "triton/K": [*FILES][1:]}
 GROUP, CUBIN = [*FILES][1:]
 _BLOCK = 1 << 17
 TIME = "2025-01-01T00:00:00.000000Z"
+
+KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+OTHER = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
+PUBLIC = KEY.public_key().public_bytes_raw().hex()
+WEAK = {"zero": "00" * 32, "one": "01" + "00" * 31, "minus-one": "ec" + "ff" * 30 + "7f"}
 
 Case = tuple[bytes, str]
 
@@ -439,6 +447,66 @@ def megas() -> Iterator[tuple[str, Case]]:
     yield "not-ascii", (mega_of((b"\xff\xff\xff\xff", [(key, RUNS)])), "not Base64 text")
 
 
+def signatures() -> Iterator[tuple[str, Case]]:
+    """What lies in the place of the signatures of the good manifest, where a key is trusted."""
+    data = canonical_json(good_manifest())
+    right = {"algorithm": "ed25519", "key": PUBLIC, "signature": KEY.sign(data).hex()}
+
+    def of(*found: object, **more: object) -> bytes:
+        return json.dumps({"format": 1, "signatures": found, **more}).encode()
+
+    yield "good", (of(right), HARMLESS)
+    yield "twice", (of(right, right), HARMLESS)
+    yield "unknown-fields", (of({**right, "x": [1]}, y={}), HARMLESS)
+    yield "another-algorithm", (of({"algorithm": "x", "key": "", "signature": ""}, right), HARMLESS)
+    for name, key in WEAK.items():
+        yield (
+            f"weak-key-{name}",
+            (of({**right, "key": key, "signature": key + "00" * 32}), "signed"),
+        )
+    for name, change in {
+        "of-other-bytes": {"signature": KEY.sign(data + b" ").hex()},
+        "other-key": {"key": OTHER.public_key().public_bytes_raw().hex()},
+        "by-another-key": {
+            "key": OTHER.public_key().public_bytes_raw().hex(),
+            "signature": OTHER.sign(data).hex(),
+        },
+        "no-point": {"key": "02" * 32},
+        "zeros": {"signature": "00" * 64},
+        "not-reduced": {"signature": not_reduced(right["signature"])},
+        "algorithm-case": {"algorithm": "ED25519"},
+    }.items():
+        yield name, (of({**right, **change}), "signed")
+    for name, change in {
+        "key-case": {"key": PUBLIC.upper()},
+        "key-short": {"key": PUBLIC[:-1]},
+        "key-line-end": {"key": PUBLIC + "\n"},
+        "key-list": {"key": [PUBLIC]},
+        "signature-short": {"signature": right["signature"][:-2]},
+        "signature-long": {"signature": right["signature"] + "00"},
+        "signature-null": {"signature": None},
+        "escape": {"key": "\x1b[2J"},
+    }.items():
+        yield name, (of({**right, **change}), "is not valid")
+    yield "none", (of(), "is not signed")
+    yield "many", (of(*[right] * 65), "has more than 64")
+    yield "format-2", (of(right, format=2), "has format 2")
+    yield "format-true", (of(right, format=True), "format: ")
+    yield "half-a-pair", (of(right, x="\ud800"), "not valid Unicode")
+    yield "list", (json.dumps([right]).encode(), "not a JSON object")
+    yield "deep", (b'{"signatures":' * 4000, "nested too deep")
+    yield "large", (of(right) + b" " * 65536, "more than the 65536 allowed")
+    yield "raw", (KEY.sign(data), "is not JSON")
+    yield "empty", (b"", "is not JSON")
+
+
+def not_reduced(signature: str) -> str:
+    """The same signature with a scalar that is larger by the group's order."""
+    order = 2**252 + 27742317777372353535851937790883648493
+    scalar = int.from_bytes(bytes.fromhex(signature[64:]), "little") + order
+    return signature[:64] + scalar.to_bytes(32, "little").hex()
+
+
 def records() -> Iterator[tuple[str, Case]]:
     """Records of a live directory: whatever they say, a start goes the long way and is right."""
     ledger = {"version": 1, "triton": "", "rows": {}, "origins": [], "units": {}}
@@ -477,6 +545,7 @@ KINDS: dict[str, Callable[[], Iterator[tuple[str, Case]]]] = {
     "grp": groups,
     "artifact": artifacts,
     "mega": megas,
+    "sig": signatures,
     "json": records,
 }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import cachesvc
 from cachesvc.core.digest import digest_bytes
@@ -38,6 +39,7 @@ class Attack:
     folder: Path
     files: dict[str, bytes]
     """What arrives if nothing is refused."""
+    trust: str | None = None
 
     @property
     def live(self) -> Path:
@@ -58,7 +60,8 @@ class Attack:
         self.files = files
 
     def pull(self) -> None:
-        cachesvc.pull("hostile", store=self.folder / "store", environment=ENVIRONMENT)
+        place = self.folder / "store"
+        cachesvc.pull("hostile", store=place, environment=ENVIRONMENT, trust=self.trust)
 
     def outside(self) -> dict[str, bytes]:
         """Every file but those of the live directory."""
@@ -121,6 +124,19 @@ def as_mega(attack: Attack, data: bytes, _: str) -> None:
     (attack.folder / "outside.mega").write_bytes(data)
 
 
+def as_signature(attack: Attack, data: bytes, _: str) -> None:
+    """What lies beside the good manifest, for a reader that trusts one key."""
+    attack.put(
+        MADE["canonical_json"](MADE["good_manifest"]()), MADE["frame"](MADE["tar_of"](FILES))
+    )
+    (manifest,) = (attack.folder / "store").rglob("*.json")
+    manifest.with_suffix(".sig").write_bytes(data)
+    key = MADE["KEY"].public_key()
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (attack.folder / "key.pub").write_bytes(pem)
+    attack.trust = str(attack.folder / "key.pub")
+
+
 def as_record(attack: Attack, data: bytes, name: str) -> None:
     """A record, as the last start is said to have left it."""
     record = attack.live / ".tccache" / f"{name.split('.')[1]}.json"
@@ -136,6 +152,7 @@ PLANTED: dict[str, Callable[[Attack, bytes, str], None]] = {
     "grp": as_group,
     "artifact": as_artifact,
     "mega": as_mega,
+    "sig": as_signature,
     "ledger.json": as_record,
     "quarantine.json": as_record,
 }
@@ -182,7 +199,7 @@ def test_hostile_input(attack: Attack, name: str) -> None:
         with pytest.raises(cachesvc.TccacheError) as caught:
             act(attack, kind)
         said = str(caught.value)
-        assert isinstance(caught.value, cachesvc.IntegrityError)
+        assert caught.value.exit_code == 4
         assert expected in said
         assert said == spelled(said)
         assert len(said) < 10_000

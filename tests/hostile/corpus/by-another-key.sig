@@ -1,0 +1,1 @@
+{"format": 1, "signatures": [{"algorithm": "ed25519", "key": "c86d01ad8b2fb694b22ff60e3c9d9e7ed90db5604772b74450d40913b9a9cbaf", "signature": "71333b684839c64f7e3f5da7385ad18fe23526f29b7eed4d96d7be9e48c38cc6ca6654acfe60485feacf655fecd37468b7cccf75e2b1c20d4c92c4fa6790460e"}]}

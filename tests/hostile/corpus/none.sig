@@ -1,0 +1,1 @@
+{"format": 1, "signatures": []}

@@ -1,0 +1,1 @@
+{"format": 1, "signatures": [{"algorithm": "ed25519", "key": "8320a51977d8c38ca8a4927c670df5821e449761945e15e9efb26a1509d230ea", "signature": "ba849f729350d5bc1b45a61462f205d03884ab89ec760db0c0e75e331a97fed37f319adfe02c4a6b4191b9195b03b4e55f4d2d74dcfebc84dbf17a9ccad1720400"}]}

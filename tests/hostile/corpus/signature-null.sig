@@ -1,0 +1,1 @@
+{"format": 1, "signatures": [{"algorithm": "ed25519", "key": "8320a51977d8c38ca8a4927c670df5821e449761945e15e9efb26a1509d230ea", "signature": null}]}

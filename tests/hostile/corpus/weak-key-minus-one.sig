@@ -1,0 +1,1 @@
+{"format": 1, "signatures": [{"algorithm": "ed25519", "key": "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "signature": "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f0000000000000000000000000000000000000000000000000000000000000000"}]}
