@@ -96,7 +96,7 @@ def _problem(path: str, file: Path, row: Row | None) -> str | None:
         return broken_source(path, data)
     if (reason := broken(path, data)) or _digest(path, data) == row.sha256:
         return reason
-    is_damage = is_named_by_content(path) or row.is_at(file)
+    is_damage = is_named_by_content(path) or row.has_date_of(file)
     return "was changed after it was seeded" if is_damage else None
 
 
