@@ -61,8 +61,8 @@ class DaemonPool:
         futures = [self.submit(function, item) for item in items]
         return (future.result() for future in futures)
 
-    def close(self) -> None:
-        """Drops what has not begun, and waits for what has."""
+    def close(self, *, wait: bool = True) -> None:
+        """Drops what has not begun, and waits for what has, unless told not to."""
         with suppress(Empty):  # a thread may take the last one at any moment
             while True:
                 job = self._jobs.get_nowait()
@@ -70,7 +70,7 @@ class DaemonPool:
                     job[0].cancel()
         for _ in self._threads:
             self._jobs.put(None)
-        for thread in self._threads:
+        for thread in self._threads if wait else ():
             thread.join()
 
     def __enter__(self) -> DaemonPool:
@@ -82,7 +82,8 @@ class DaemonPool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        # At an interrupt nobody waits: a job may hang.
+        self.close(wait=kind is None or issubclass(kind, Exception))
 
     def _work(self) -> None:
         while self._do(self._jobs.get()):

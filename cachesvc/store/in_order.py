@@ -14,8 +14,9 @@ def in_order(jobs: Iterable[Callable[[], T]], at_once: int) -> Iterator[T]:
     """Runs the jobs on `at_once` threads and yields their results in the order of the jobs.
 
     At most `at_once` results exist that were not yielded yet. A job's exception is raised in its
-    place, once all jobs that were begun have ended; no job begins after it. The threads are
-    daemons: an interpreter that exits does not wait for them, as it would for an executor's.
+    place, once all jobs that were begun have ended; no job begins after it. Who is interrupted, or
+    wants no more results, does not wait for the jobs: one may hang. The threads are daemons: an
+    interpreter that exits does not wait for them, as it would for an executor's.
     """
     running: deque[_Job[T]] = deque()
     try:
@@ -25,9 +26,15 @@ def in_order(jobs: Iterable[Callable[[], T]], at_once: int) -> Iterator[T]:
             running.append(_Job(job))
         while running:
             yield running.popleft().result()
-    finally:
+    except Exception:
         for left in running:
             left.wait()
+        raise
+
+
+def beside(call: Callable[[], object], seconds: float) -> None:
+    """Makes a call on a thread of its own, and waits for it at most so long; drops its outcome."""
+    _Job(call).wait(seconds)
 
 
 class _Job(Generic[T]):
@@ -50,9 +57,9 @@ class _Job(Generic[T]):
         except BaseException as error:  # it is raised where the result is asked for
             self._error = error
 
-    def wait(self) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def result(self) -> T:
         self.wait()

@@ -13,7 +13,6 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachesvc.core.errors import StoreError, UsageError
 from cachesvc.store.contract import Stat, Store
-from cachesvc.store.in_order import in_order
+from cachesvc.store.in_order import beside, in_order
 from cachesvc.store.s3_conflict import persist
 from cachesvc.store.s3_options import S3Options
 from cachesvc.store.streams import Source, Target
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from cachesvc.store.s3_wire import Wire
 
 MAX_PARTS = 10_000
+ABORT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class S3Store(Store):
                 self._abort(key, upload)
 
     def _abort(self, key: str, upload: dict[str, str]) -> None:
-        with suppress(StoreError):
-            self._wire.call("abort_multipart_upload", key, **upload)
+        """Not for longer than a service needs that answers at all: this may be an interrupt."""
+        beside(partial(self._wire.call, "abort_multipart_upload", key, **upload), ABORT_S)
 
     def _part_jobs(
         self, key: str, upload: dict[str, str], source: Source

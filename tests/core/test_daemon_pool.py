@@ -37,6 +37,28 @@ def test_what_a_job_raises_is_raised_by_its_future() -> None:
         assert even.result() == 2
 
 
+def test_an_interrupt_does_not_wait() -> None:
+    """A job may hang, and the end is asked for."""
+    begun, go, ended = (threading.Event() for _ in range(3))
+
+    def hang() -> None:
+        begun.set()
+        go.wait(60)
+        ended.set()
+
+    def interrupted() -> None:
+        with DaemonPool(1, "test") as pool:
+            pool.submit(hang)
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not ended.is_set()
+    go.set()
+    assert ended.wait(60)
+
+
 def test_closing_drops_what_has_not_begun() -> None:
     """A job under way is waited for, one behind it is cancelled."""
     began, go = threading.Event(), threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -178,3 +179,30 @@ def test_the_command_ends_while_the_service_hangs(proxy: Proxy, url: str, tmp_pa
         " more time\n"
     )
     assert not proxy.ended.is_set()
+
+
+@pytest.mark.usefixtures("pushed")
+@pytest.mark.parametrize(
+    ("step", "number"), [("manifest", signal.SIGINT), ("pack", signal.SIGTERM)]
+)
+def test_the_command_is_interrupted_while_the_service_hangs(
+    proxy: Proxy, url: str, tmp_path: Path, step: str, number: int
+) -> None:
+    """It ends at once, without a deadline and with several requests under way, and leaves nothing
+    behind."""
+    proxy.expect(at(step, "hang"))
+    line = ("pull", "m", "--store", url, "--trust", "store", "--inductor-dir", tmp_path / "target")
+    folders = {name: str(tmp_path / name) for name in ("TCCACHE_HOME", "TMPDIR")}
+    Path(folders["TMPDIR"]).mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tccache", *map(str, line)], env={**os.environ, **folders}
+    ) as process:
+        assert proxy.stuck.wait(60)
+        process.send_signal(number)
+        try:
+            assert process.wait(60) == 128 + number
+        finally:
+            process.kill()
+    assert not proxy.ended.is_set()
+    assert not held(tmp_path / "target")
+    assert not held(tmp_path / "TMPDIR")

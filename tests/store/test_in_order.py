@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from cachesvc.store.in_order import in_order
+from cachesvc.store.in_order import beside, in_order
 
 Job = Callable[[], int]
 
@@ -62,6 +62,47 @@ def test_an_error_comes_in_its_place_and_ends_it() -> None:
     with pytest.raises(ValueError, match="job 1"):
         list(results)
     assert ended == [0, 2]
+
+
+def test_who_wants_no_more_does_not_wait() -> None:
+    """As at an interrupt: a job may hang."""
+    go = threading.Event()
+    results = in_order([lambda: 1, lambda: int(go.wait(60))], 2)
+    assert next(results) == 1
+    results.close()  # type: ignore[attr-defined]
+    assert not go.is_set()
+    go.set()
+
+
+def test_an_interrupt_in_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised at once, and no job is waited for after it."""
+    go, waits = threading.Event(), []
+
+    def join(thread: threading.Thread, timeout: float | None = None) -> None:
+        waits.append(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", join)
+        with pytest.raises(KeyboardInterrupt):
+            list(in_order([lambda: int(go.wait(60)), lambda: int(go.wait(60))], 2))
+    assert len(waits) == 1
+    go.set()
+
+
+def test_a_call_beside() -> None:
+    """It is waited for as long as told; what it raises is nobody's."""
+    go, ended = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        go.wait(60)
+        ended.set()
+
+    beside(hang, 0.001)
+    assert not ended.is_set()
+    go.set()
+    assert ended.wait(60)
+    beside(lambda: 1 // 0, 60)
 
 
 def test_threads_do_not_hold_up_the_end_of_the_process() -> None:
