@@ -28,9 +28,9 @@ class Retrying(Wrapper):
     def __init__(
         self,
         inner: Store,
-        attempts: int = 3,
+        attempts: int = 4,
         *,
-        first_pause: float = 0.2,
+        first_pause: float = 0.5,
         longest_pause: float = 5.0,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,

@@ -117,7 +117,7 @@ def test_a_program_starts_though_a_network_folder_hangs(
 
     def hang(path: object) -> bool:
         stuck.set()
-        go.wait(60)
+        assert go.wait(100)
         return False
 
     monkeypatch.setattr("cachesvc.store.directory.others_may_write", hang)
