@@ -26,11 +26,11 @@ class Crowd:
     def __init__(self, folder: Path, grace_s: float) -> None:
         self.folder = folder
         self.store = folder / "store"
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._processes: list[subprocess.Popen[str]] = []
 
     def add(self, role: str, number: int) -> None:
-        line = [sys.executable, PROGRAM, role, self.store, self.folder, number, self._grace_s]
+        line = [sys.executable, PROGRAM, role, self.store, self.folder, number, self.grace_s]
         self._processes.append(
             subprocess.Popen(
                 [*map(str, line)],
@@ -76,14 +76,14 @@ def crowd(tmp_path: Path) -> Iterator[Callable[..., Crowd]]:
         item.kill()
 
 
-def janitor(crowd: Crowd, grace_s: float) -> busy.Worker:
+def janitor(crowd: Crowd) -> busy.Worker:
     """A worker in this process."""
-    return busy.Worker(str(crowd.store), str(crowd.folder), "0", str(grace_s))
+    return busy.Worker(str(crowd.store), str(crowd.folder), "0", str(crowd.grace_s))
 
 
 def whole(crowd: Crowd) -> int:
     """Checks that all that was ever pushed is there; how many units that are."""
-    worker = janitor(crowd, 1e6)
+    worker = janitor(crowd)
     for worker.rounds in range(len(busy.ADDRESSES)):
         busy.pull(worker)
     assert worker.done["pulled"] == len(busy.ADDRESSES)
@@ -92,9 +92,8 @@ def whole(crowd: Crowd) -> int:
 
 def test_beside_pushes_and_pulls(crowd: Callable[..., Crowd]) -> None:
     """Until thirty objects were deleted, beside two pushers and two pullers."""
-    grace_s = 1.0
-    here = crowd(grace_s, push=2, pull=2)
-    worker = janitor(here, grace_s)
+    here = crowd(1.0, push=2, pull=2)
+    worker = janitor(here)
     while worker.done["deleted"] < 30:
         busy.gc(worker)
         worker.rounds += 1
@@ -110,7 +109,7 @@ def test_for_a_minute(crowd: Callable[..., Crowd]) -> None:
     """Eight pushers, eight pullers and two janitors for 60 s: hundreds of deletions, no failure,
     nothing lost."""
     here = crowd(5.0, push=8, pull=8, gc=1)
-    worker = janitor(here, 5.0)
+    worker = janitor(here)
     end = time.monotonic() + 60
     while time.monotonic() < end:
         busy.gc(worker)
