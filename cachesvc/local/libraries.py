@@ -17,7 +17,8 @@ from cachesvc.local.machine import Machine
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-_SERIES = re.compile(r"(GLIBCXX|GLIBC|CXXABI)_(.+)")
+_SERIES = re.compile(r"(GLIBCXX|GLIBC|CXXABI)_(.+)", re.DOTALL)
+_VERSION = re.compile(r"[A-Za-z0-9._-]{1,64}")  # all that a manifest can hold
 _NUMBERS = re.compile(r"\d+(\.\d+)*")
 # glibc's own marks without a number. DT_RELR came with glibc 2.36.
 _NAMED_VERSIONS = {"ABI_DT_RELR": "2.36"}
@@ -92,6 +93,8 @@ def _lowest_versions(needed: Iterable[str]) -> Iterator[Requirement]:
     for match in filter(None, map(_SERIES.fullmatch, needed)):
         kind = match[1].lower()
         version = _NAMED_VERSIONS.get(match[2], match[2])
+        if not _VERSION.fullmatch(version):
+            raise ValueError(f"a symbol version {version!r:.80}")
         if not _NUMBERS.fullmatch(version):
             yield Requirement(kind, version)
         elif kind not in highest or _parts(version) > _parts(highest[kind]):
@@ -117,9 +120,13 @@ def _isa(elf: ELFFile, data: bytes, machine: Machine) -> Iterable[str]:
 
 
 def _code(elf: ELFFile, data: bytes) -> Iterator[tuple[int, bytes]]:
+    left = len(data)
     for section in elf.iter_sections("SHT_PROGBITS"):
         if section["sh_flags"] & _EXECUTABLE:
             start, size = section["sh_offset"], section["sh_size"]
             if start + size > len(data):
                 raise ValueError(f"section {section.name} is cut off")
+            left -= size  # thousands of sections that are one would be read thousands of times
+            if left < 0:
+                raise ValueError("its sections lie over each other")
             yield section["sh_addr"], data[start : start + size]

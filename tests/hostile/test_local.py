@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import runpy
+import struct
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +20,12 @@ from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.manifest import Entry, Origin, Unit
 from cachesvc.core.paths import path_issue
+from cachesvc.local import libraries
 from cachesvc.local.broken import broken
 from cachesvc.local.damage import damaged_units
 from cachesvc.local.group import children, localise, points_into, relocate
 from cachesvc.local.ledger import Ledger
+from cachesvc.local.libraries import read_requirements
 from cachesvc.local.megafile import Artifact, put_together, take_apart
 from cachesvc.local.opened import open_entry
 from cachesvc.local.pickles import scan as scan_pickle
@@ -218,6 +222,45 @@ def test_any_receipt(tries: int, tmp_path: Path) -> None:
 
     bare = JSON.map(lambda value: json.dumps(value).encode())
     try_all(tries, flipped(good) | bare | st.just(good.partition(b"\n")[2]), one)
+
+
+def elf(machine: int = 62, sections: int = 3, code: int = 64) -> bytearray:
+    """A 64-bit library that is nothing but sections, all of them over the same code."""
+    head = struct.pack(
+        "<4sBBBB8xHHIQQQIHHHHHH",
+        *(b"\x7fELF", 2, 1, 1, 0, 3, machine, 1, 0, 0, 64 + code, 0, 64, 0, 0, 64, sections, 0),
+    )
+    one = struct.pack("<IIQQQQIIQQ", 0, 1, 6, 0, 64, code, 0, 0, 16, 0)
+    return bytearray(head + b"\x90" * code + one * sections)
+
+
+@pytest.mark.parametrize("tries", quick_and_slow(100, 4_000))
+def test_any_elf(tries: int) -> None:
+    """What a library needs is told in words that a manifest can hold, or it is damaged."""
+    sound = bytes(elf(sections=1))
+    assert read_requirements(sound) == ()
+
+    def one(data: bytes) -> None:
+        with suppress(IntegrityError):
+            for need in read_requirements(b"\x7fELF\x02\x01" + data[6:]):
+                assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", need.value)
+
+    try_all(tries, flipped(sound) | flipped(bytes(elf())), one)
+
+
+@pytest.mark.parametrize("version", ["\x1b[2J", "2.4\n", "1" * 65, "9" * 5000, "ä", "a b", "/"])
+def test_odd_symbol_versions(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """A library that asks for a version of no form that there is, is damaged: a manifest with it
+    would be refused by every reader."""
+    monkeypatch.setattr(libraries, "_versions_needed", lambda elf: [f"GLIBC_{version}"])
+    with pytest.raises(IntegrityError, match="damaged native library: a symbol version"):
+        read_requirements(bytes(elf(sections=1)))
+
+
+def test_sections_over_each_other() -> None:
+    """A thousand sections that are one megabyte of code are not a gigabyte to be read."""
+    with pytest.raises(IntegrityError, match="lie over each other"):
+        read_requirements(bytes(elf(sections=1000, code=1 << 20)))
 
 
 def test_odd_directories(tmp_path: Path) -> None:
