@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from pathlib import Path
 from cachesvc.core.temporary import MARK
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import kept_in
+from cachesvc.local.walk import below, size_of
 
 # Of Triton, of Inductor, and of versions of this library that had no locks on theirs.
 _OTHERS = re.compile(r"tmp\.pid_\d+.*|\.\d+\.\d+\.tmp|\.[0-9a-f]{16}\.tmp|\.tccache-.*")
@@ -44,31 +43,6 @@ def leftovers(
     if set_aside_s is not None:
         found += _set_aside(kept_in(places.records), now_s - set_aside_s)
     return tuple({item.path: item for item in found}.values())
-
-
-def remove(item: Leftover) -> bool:
-    """Removes a leftover; whether it is gone."""
-    if item.path.is_dir() and not item.path.is_symlink():
-        shutil.rmtree(item.path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            item.path.unlink()
-    return not os.path.lexists(item.path)
-
-
-def size_of(path: Path | str) -> int:
-    """Bytes of a file, or of all files in a folder; links are not followed."""
-    return sum(status.st_size for _, status in below(path) if stat.S_ISREG(status.st_mode))
-
-
-def below(path: Path | str) -> Iterator[tuple[str, os.stat_result]]:
-    """A file or folder and all that is in it, as far as it can be read; links as what they are."""
-    with suppress(OSError):
-        status = os.lstat(path)
-        yield os.fspath(path), status
-        if stat.S_ISDIR(status.st_mode):
-            for name in sorted(os.listdir(path)):
-                yield from below(os.path.join(path, name))
 
 
 def _in(folder: Path, now_s: float) -> Iterator[Leftover]:

@@ -22,7 +22,14 @@ from pathlib import Path
 from cachesvc.core.errors import TccacheError, UntrustedError
 from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
-from cachesvc.local.privacy import is_shared, make_folders, make_private, open_to_others, take_name
+from cachesvc.local.privacy import (
+    is_shared,
+    make_folders,
+    make_private,
+    open_to_others,
+    planted_in,
+    take_name,
+)
 from cachesvc.local.whole import existing
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
@@ -97,7 +104,10 @@ def _open(folder: Path) -> str | None:
         take_name(folder)
     except OSError as error:
         return error.strerror or str(error)
-    refusal = open_to_others(folder, *_records_of(folder))
+    records = tuple(_records_of(folder))
+    refusal = open_to_others(folder, *records)
+    for found in records:
+        refusal = refusal or planted_in(found)
     return None if refusal is None else str(refusal)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,11 +19,11 @@ from pathlib import Path
 
 from cachesvc.core.errors import BusyError
 from cachesvc.local.in_use import exclusively
-from cachesvc.local.leftovers import below, size_of
 from cachesvc.local.live import INDUCTOR, LIVES, TRITON, own_homes
 from cachesvc.local.lock import lock_of, take
 from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import is_shared, open_to_others
+from cachesvc.local.walk import below, remove_all, size_of
 
 _ENVIRONMENT = re.compile(r"[0-9a-f]{16}")
 _GONE = ".gone-"
@@ -86,7 +85,8 @@ def remove_live(places: Places) -> bool:
         try:
             gone = places.root.with_name(_GONE + secrets.token_hex(8))
             os.rename(places.root, gone)
-            shutil.rmtree(gone)
+            if not remove_all(gone):
+                raise OSError(f"not all of it could be, and the rest lies in {gone}")
         finally:
             lock.release()
     return True

@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachesvc.core.errors import UntrustedError
-from cachesvc.core.ownership import Opening, foreign, openings
+from cachesvc.core.ownership import Opening, anothers, foreign, openings
+from cachesvc.local.walk import below
 from cachesvc.local.whole import existing
 
 SHARED = "TCCACHE_SHARED"
@@ -52,6 +53,14 @@ def open_to_others(*folders: Path) -> Refusal | None:
     for folder in folders:
         for opening in openings(str(folder)):
             return _refusal(opening)
+    return None
+
+
+def planted_in(records: Path) -> Refusal | None:
+    """What another user has made among our records, which would be believed; None if nothing."""
+    for path, seen in below(records, depth=1):
+        if reason := anothers(seen):
+            return Refusal(f"{_OTHERS}: {path}: {reason}", f"remove {path}, {_UNLESS}")
     return None
 
 
@@ -116,6 +125,8 @@ def _closed(folder: Path, root: Path, own: Sequence[Path]) -> tuple[str, ...]:
         found = tuple(openings(str(folder)))
         if not found:
             _hide(root)
+            if refusal := planted_in(folder):
+                raise UntrustedError(str(refusal))
             return tuple(told)
         names = {os.path.realpath(path) for path in own}
         for opening in found:
@@ -139,21 +150,11 @@ def _hide(root: Path) -> None:
 
 def _check_contents(root: Path) -> None:
     """Raises UntrustedError if others have put, or could have changed, anything in here."""
-    for path, seen in _below(str(root)):
+    for path, seen in below(root):
+        if path == str(root):
+            continue
         if reason := foreign(path, seen):
             raise UntrustedError(f"{_OTHERS}: {path}: {reason}: remove {root}, {_UNLESS}")
-
-
-def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    try:
-        with os.scandir(folder) as found:
-            items = list(found)
-    except FileNotFoundError:
-        return
-    for item in items:
-        yield item.path, item.stat(follow_symlinks=False)
-        if item.is_dir(follow_symlinks=False):
-            yield from _below(item.path)
 
 
 def _forbid(folder: str, bits: int) -> None:

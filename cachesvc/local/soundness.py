@@ -20,11 +20,11 @@ from cachesvc.local.damage import Damage, content_digest, damaged_units, files_o
 from cachesvc.local.group import children, localise, points_into, relocate
 from cachesvc.local.layout import is_group, seed_order, unit_key
 from cachesvc.local.ledger import Ledger, row_of
-from cachesvc.local.leftovers import below
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import unit_files
 from cachesvc.local.receipt import forget_receipts
 from cachesvc.local.tree import KERNEL_SUFFIXES
+from cachesvc.local.walk import below
 from cachesvc.local.whole import write_whole
 
 Problems = dict[str, list[str]]

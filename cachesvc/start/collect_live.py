@@ -7,7 +7,6 @@ is touched, but for what killed processes have left in it.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,9 +15,10 @@ from pathlib import Path
 
 from cachesvc.core.errors import BusyError, TccacheError, UsageError
 from cachesvc.local.in_use import is_in_use
-from cachesvc.local.leftovers import Leftover, leftovers, remove, size_of
+from cachesvc.local.leftovers import Leftover, leftovers
 from cachesvc.local.lock import lock_of, take
 from cachesvc.local.own_live import OwnLive, gone_in, live_folders, own_lives, remove_live
+from cachesvc.local.walk import remove_all, size_of
 from cachesvc.start.progress import Progress, quiet
 
 _DAY_S = 86_400.0
@@ -152,7 +152,7 @@ class _Collection:
         """Lets a live directory be, without what killed processes have left in it."""
         self.kept.append(_item(live, reason))
         for item in self._leftovers(live):
-            if self.dry_run or remove(item):
+            if self.dry_run or remove_all(item.path):
                 self.left.append(_left(item))
             else:
                 self.failed.append(f"{item.path} cannot be removed")
@@ -175,9 +175,7 @@ class _Collection:
     def _remove_gone(self, folder: Path) -> None:
         for gone in gone_in(folder):
             item = Leftover(gone, size_of(gone), "its removal was not finished")
-            if not self.dry_run:
-                shutil.rmtree(gone, ignore_errors=True)
-            if self.dry_run or not os.path.lexists(gone):
+            if self.dry_run or remove_all(gone):
                 self.left.append(_left(item))
             else:
                 self.failed.append(f"{gone} cannot be removed")

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cachesvc.core.errors import TccacheError
-from cachesvc.local.leftovers import leftovers, remove
+from cachesvc.local.leftovers import leftovers
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
 from cachesvc.local.privacy import is_shared
 from cachesvc.local.soundness import Soundness, look, put_right, remove_units
+from cachesvc.local.walk import remove_all
 from cachesvc.runtime.directories import current
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.target import own_environment
@@ -129,7 +130,7 @@ class _Verification:
         if self.found.moved:
             self.put_right = put_right(self.places, self.found.moved)
         for item in leftovers(self.places, time.time()):
-            if not remove(item):
+            if not remove_all(item.path):
                 self.failed.append(f"{item.path} cannot be removed")
 
     def outcome(self) -> LiveVerification:

@@ -19,6 +19,7 @@ from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.core.temporary import holds
 from cachesvc.local.live import HOME, INDUCTOR, TRITON
 from cachesvc.local.mounts import is_noexec
+from cachesvc.local.privacy import SHARED
 from cachesvc.local.whole import check_space
 from cachesvc.repository.scratch import scratch
 from cachesvc.start.program import Ended
@@ -33,7 +34,7 @@ _FROM_NOTHING = ("cold", "megacache")
 # The child must neither inherit a cache, nor a setting of this library, nor be switched off.
 _CACHES = (INDUCTOR, TRITON)
 _REMOTE = "_REMOTE_CACHE"
-_KEPT = (SALT, "TCCACHE_DEBUG")
+_KEPT = (SALT, "TCCACHE_DEBUG", SHARED)
 
 # What programs look for under HOME and a model may be made of: it stays where it is.
 _UNDER_HOME = {

@@ -230,6 +230,22 @@ def test_records_that_another_user_made(tmp_path: Path, below: str) -> None:
     assert f"{records}: it belongs to another user" in found.notes[0]
 
 
+@as_root
+@pytest.mark.parametrize("name", ["ledger.json", "lock", "receipts"])
+def test_a_record_that_another_user_made(tmp_path: Path, live: Path, name: str) -> None:
+    """It was put there while the directory was open, which shows no more: it is not believed, and
+    nothing is opened through it. So in the user's directory."""
+    record = live / ".tccache" / name
+    record.symlink_to(tmp_path / "elsewhere")
+    os.chown(record, OTHER, OTHER, follow_symlinks=False)
+    root, notes = found_again(tmp_path)
+    assert root != live
+    assert f"{record}: it belongs to another user (UID {OTHER}): remove {record}, or" in notes[0]
+    users = live_directory(ENVIRONMENT, {INDUCTOR: str(live), "HOME": str(tmp_path / "home")})
+    assert users.chosen_by == "HOME"
+    assert str(record) in users.notes[0]
+
+
 # Whoever means to share.
 
 

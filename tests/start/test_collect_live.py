@@ -332,9 +332,10 @@ def test_a_unit_that_was_set_aside_long_ago(home: Path) -> None:
 
 
 KILLED = """
-import os, shutil, signal
+import os, signal
+from cachesvc.local import own_live
 from cachesvc.start.collect_live import collect_live
-shutil.rmtree = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+own_live.remove_all = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 print("ready", flush=True)
 collect_live(older_than_s=60)
 """
@@ -355,6 +356,20 @@ def test_a_collector_that_was_killed(home: Path, start: Start) -> None:
     assert paths(found.leftovers) == [str(gone)]
     assert found.leftovers[0].bytes >= 1000
     assert os.listdir(home / "live") == [NAMES[0]]
+
+
+def test_a_directory_deeper_than_python_recurses(home: Path) -> None:
+    """Nobody needs one, and anybody can make one: it is measured and removed as any other."""
+    places = made(0)
+    deep = str(places.root)
+    for _ in range(1100):
+        deep += "/d"
+        os.mkdir(deep)
+    with open(deep + "/file", "wb") as file:
+        file.write(bytes(10))
+    (item,) = collect_live(older_than_s=DAYS).removed
+    assert item.bytes >= 1010
+    assert os.listdir(home / "live") == []
 
 
 def test_what_cannot_be_removed_is_told(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
