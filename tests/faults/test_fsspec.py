@@ -24,7 +24,8 @@ from tests.faults.conftest import time_is_up_at
 Place = Callable[[], Store]
 MIB = 1 << 20
 DENIED = ("denied", "hidden", "expired", "skewed")
-UNHEARD = ("cut", "wrong")
+NAMES = ("ab/cabc.py", "fxgraph/xy/fkey/hash")
+UNHEARD: tuple[Failure, ...] = ("cut", "wrong")
 
 
 def can_happen(verb: Verb, failure: Failure) -> bool:
@@ -51,7 +52,7 @@ def push_and_pull(store: Store, tree: Path, target: Path) -> cachesvc.Pulled:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ("ab/cabc.py", "fxgraph/xy/fkey/hash"):
+    for name in NAMES:
         (tmp_path / "tree" / name).parent.mkdir(parents=True)
         (tmp_path / "tree" / name).write_text(name)
     return tmp_path / "tree"
@@ -64,8 +65,23 @@ def test_a_schedule_of_faults(memory: Place, tree: Path, tmp_path: Path, seed: i
     counting = Counting(Faulty(memory(), passing(seed), wait=lambda: None))
     store = Retrying(counting, 8, sleep=lambda _: None)
     assert push_and_pull(store, tree, tmp_path / "target").transfer.seeded == 2
-    for name in ("ab/cabc.py", "fxgraph/xy/fkey/hash"):
+    for name in NAMES:
         assert (tmp_path / "target" / name).read_text() == name
+
+
+@pytest.mark.parametrize("failure", UNHEARD)
+@pytest.mark.parametrize("number", [1, 2, 3], ids=["mark", "manifest", "pack"])
+def test_what_is_read_wrong_is_not_read_again(
+    memory: Place, tree: Path, tmp_path: Path, failure: Failure, number: int
+) -> None:
+    """Bytes that are not what they should be are never used and never asked for again."""
+    push_and_pull(memory(), tree, tmp_path / "before")
+    counting = Counting(Faulty(memory(), [Fault("fetch", failure, number)]))
+    store, target = Retrying(counting, sleep=lambda _: pytest.fail("it waits")), tmp_path / "target"
+    with pytest.raises(cachesvc.IntegrityError):
+        cachesvc.pull("m", store=store, trust="store", inductor_dir=target)
+    assert counting.calls["fetch"] == number
+    assert not any((target / name).exists() for name in NAMES)
 
 
 @pytest.fixture
@@ -149,4 +165,4 @@ def test_a_driver_that_hangs(
     go.set()
     left.join(60)
     assert not left.is_alive()
-    assert not any((target / name).exists() for name in ("ab/cabc.py", "fxgraph/xy/fkey/hash"))
+    assert not any((target / name).exists() for name in NAMES)
