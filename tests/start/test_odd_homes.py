@@ -145,6 +145,23 @@ def test_directories_of_somebody_else(warm: Run, open_folder: Path) -> None:
             assert any(str(name) in note for note in report["notes"])
 
 
+def test_a_volume_that_is_open_to_all(warm: Run, tmp_path: Path) -> None:
+    """As a pod has it: passed over, with what to do; used without a word where that is meant."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    env = {"TCCACHE_HOME": volume, "HOME": tmp_path / "home"}
+    report = warm(env)
+    assert Path(report["live"]).is_relative_to(tmp_path / "home")
+    (note,) = report["notes"]
+    assert f"{volume}: every user of this machine can write to it" in note
+    assert "TCCACHE_SHARED=1" in note
+    assert list(volume.iterdir()) == []
+    report = warm({**env, "TCCACHE_SHARED": "1"})
+    assert Path(report["live"]).is_relative_to(volume)
+    assert report["notes"] == []
+
+
 @contextmanager
 def mounted(point: Path, options: str) -> Iterator[None]:
     point.mkdir()
