@@ -15,17 +15,20 @@ class Segment:
     """A manifest under its name: the SHA-256 of the manifest's bytes.
 
     `signers` are the public keys, in hex, whose signatures of these bytes are right, where anybody
-    has looked.
+    has looked. `revoked` are names of segments, of which nothing is used, though it was carried
+    into this one.
     """
 
     name: str
     manifest: Manifest
     signers: frozenset[str] = frozenset()
+    revoked: frozenset[str] = frozenset()
 
     @kept
     def units(self) -> tuple[Unit, ...]:
-        """The units, each with the segment that first held it spelled out."""
-        return tuple(resolve(unit, self.name) for unit in self.manifest.units)
+        """The units that may be used, each with the segment that first held it spelled out."""
+        units = (resolve(unit, self.name) for unit in self.manifest.units)
+        return tuple(unit for unit in units if unit.origin.segment not in self.revoked)
 
 
 def live(segments: Iterable[Segment]) -> tuple[Segment, ...]:

@@ -152,7 +152,7 @@ class Repository:
             return Refused(address, name, str(error))
         if issue := self.trust.segment_issue(name, parsed.created, datetime.now(timezone.utc)):
             return Refused(address, name, f"{where} {issue}", untrusted=True)
-        return Segment(name, parsed, found)
+        return Segment(name, parsed, found, self.trust.revoked)
 
     def _signers(
         self, address: Address, name: str, manifest: bytes, signature: Future[bytes | None] | None

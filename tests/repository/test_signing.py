@@ -322,6 +322,24 @@ def test_what_is_revoked(
         assert refused.untrusted
 
 
+def test_what_is_revoked_is_not_carried_on(
+    anywhere: Store, make_desk: Callable[..., Any], keys: tuple[SigningKey, SigningKey]
+) -> None:
+    """Units that a later push has carried out of a revoked segment are not used either, are not
+    carried further by who knows of it, and are pushed anew."""
+    desk = make_desk(anywhere, signing=keys[:1])
+    bad = desk.push(desk.draft("triton/a", a=b"evil")).segment
+    desk.push(desk.draft("triton/b", a=b"2"))
+    trust = Trust(frozenset({keys[0].public}), revoked=frozenset({bad}))
+    knowing = make_desk(anywhere, clock=10, trust=trust, signing=keys[:1])
+    assert desk.contents() == {"triton/a/a": b"evil", "triton/b/a": b"2"}
+    assert knowing.contents() == {"triton/b/a": b"2"}
+    knowing.push(knowing.draft("triton/c", a=b"3"))
+    assert set(desk.contents()) == {"triton/b/a", "triton/c/a"}
+    assert knowing.push(knowing.draft("triton/a", a=b"good")).added == 1
+    assert knowing.contents()["triton/a/a"] == b"good"
+
+
 def test_an_old_segment_that_was_put_back(
     anywhere: Store, make_desk: Callable[..., Any], keys: tuple[SigningKey, SigningKey]
 ) -> None:
