@@ -9,10 +9,11 @@ from typing import BinaryIO
 
 from cachesvc.core.daemon_pool import DaemonPool
 
-_BATCH = 128
+_BATCH = 16
 _THREADS = 8
-# Files stay open until they are flushed: 640 at most, where the usual limit is 1,024.
-_MOST_PENDING = 4
+# Files stay open until they are flushed: 144 at most, where the usual limit is 1,024 for all that
+# the program does.
+_MOST_PENDING = 8
 
 
 class Flusher:

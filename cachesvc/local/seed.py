@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import IntegrityError, TccacheError
@@ -173,7 +173,7 @@ class Seeder:
         with disk_errors(target):
             staged = self._stage_of(entry.path) / str(next(self._numbers))
             with ExitStack() as unless_written:
-                file = open(staged, "xb", opener=readable_file)  # noqa: SIM115 - flushed later
+                file = self._opened(staged)
                 unless_written.callback(file.close)
                 if is_group(entry.path):
                     file.write(localise(_read_all(source), target.parent, entry.path))
@@ -185,6 +185,16 @@ class Seeder:
                 unless_written.pop_all()
             self._flusher.add(file)
         self._staged[entry.path] = _Staged(staged, target, entry.sha256)
+
+    def _opened(self, staged: Path) -> BinaryIO:
+        """The file to write; where the process may open no more, once those before are flushed."""
+        try:
+            return open(staged, "xb", opener=readable_file)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._flusher.finish()
+            return open(staged, "xb", opener=readable_file)
 
     def commit(
         self,

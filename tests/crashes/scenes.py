@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,9 @@ from cachesvc.local.live import live_directory
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import read_quarantine, restore, set_aside
 from cachesvc.repository.repository import Repository
+from cachesvc.start import build
 from cachesvc.start.attempt import Attempt
+from cachesvc.start.sample import SampleSpec
 from cachesvc.store.directory import DirectoryStore
 
 NAME = "gpt"
@@ -33,7 +36,9 @@ INDUCTOR = {
 }
 LAST = {"ab/clast.py": "last code"}
 MORE = {"ab/cnew.py": "new code", "fxgraph/xy/fnew/entry": "new"}
-_OBJECT = re.compile(r"tccache\.json|bundles/[a-z]+/any/[0-9a-f]{64}/[0-9a-f]{64}\.(json|tar\.zst)")
+_OBJECT = re.compile(
+    r"tccache\.json|bundles/[a-z]+/(any|[0-9a-f]{64})/[0-9a-f]{64}/[0-9a-f]{64}\.(json|tar\.zst)"
+)
 
 
 class Scene:
@@ -253,6 +258,36 @@ class Run(Scene):
             raise AssertionError(ran)
 
 
+class Build(Scene):
+    """A build, with processes that compile nothing: it has checked all, and publishes."""
+
+    def act(self) -> None:
+        build.run_sample = self._sample
+        cachesvc.build("module:function", store=self.store, label=NAME, tier="directories")
+
+    def _sample(self, spec: SampleSpec, home: Path, **_: Any) -> dict[str, Any]:
+        if spec.arm == "cold":
+            subprocess.run(["cp", "-r", self.goods / "inductor", home], check=False)
+        verdict = "warm" if spec.arm == "warm" else "cold"
+        call = {
+            "signature": "f32[2]",
+            "seconds": 1.0,
+            "apart": 0.0,
+            "random": [],
+            "differences": [],
+        }
+        return {
+            "name": NAME,
+            "model": {"class": "Model"},
+            "context": {},
+            "calls": [{**call, "differences": ()}],
+            "records": [],
+            "report": {"verdict": verdict, "first_call_s": 1.0, "counts": {}},
+            "summary": verdict,
+            "first_call_s": 1.0,
+        }
+
+
 class Collect(Scene):
     """A janitor deletes what is superseded and what is left of a push, and merges two segments."""
 
@@ -347,6 +382,7 @@ SCENES: dict[str, Callable[[Path], Scene]] = {
     "restore": Restore,
     "remove": Remove,
     "run": Run,
+    "build": Build,
     "collect": Collect,
     "discard": Discard,
     "key": Key,
