@@ -42,6 +42,8 @@ class SegmentDetail:
     pack_bytes: int
     unpacked_bytes: int
     supersedes: int
+    signers: tuple[str, ...] = ()
+    """The public keys, in hex, that have signed it; nobody was asked whether to trust them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,9 @@ def show(
 ) -> tuple[Detail, ...]:
     """The bundles that a name, digest or address means, read. Raises BundleNotFound for none."""
     repository = open_repository(store, trust)
-    return tuple(_detail(item, repository.read(item)) for item in required(repository, bundle))
+    return tuple(
+        _detail(item, repository.read(item, signed=True)) for item in required(repository, bundle)
+    )
 
 
 def remove(
@@ -172,6 +176,7 @@ def _segment_detail(segment: Segment) -> SegmentDetail:
         pack_bytes=manifest.pack.size,
         unpacked_bytes=manifest.size,
         supersedes=len(manifest.supersedes),
+        signers=tuple(sorted(segment.signers)),
     )
 
 

@@ -14,6 +14,8 @@ from tccache.ls import listing_json
 from tccache.options import common, store_options
 from tccache.output import Output, counted, size
 
+_KEY_DIGITS = 16
+
 
 @click.command()
 @click.argument("bundle")
@@ -80,6 +82,7 @@ def _json(detail: cachesvc.Detail) -> dict[str, Any]:
                 "pack_bytes": item.pack_bytes,
                 "unpacked_bytes": item.unpacked_bytes,
                 "supersedes": item.supersedes,
+                "signers": list(item.signers),
             }
             for item in detail.segments
         ],
@@ -105,6 +108,8 @@ def _lines(detail: cachesvc.Detail) -> Iterator[str]:
             f"  segment {segment.name[:12]} of {segment.created}: {counted(segment.units, 'unit')},"
             f" {size(segment.unpacked_bytes)} in a pack of {size(segment.pack_bytes)}"
         )
+        if segment.signers:
+            yield f"    signed by {', '.join(key[:_KEY_DIGITS] for key in segment.signers)}"
     for name, (units, files, total) in detail.sections.items():
         yield f"  {name}: {counted(units, 'unit')}, {counted(files, 'file')}, {size(total)}"
     if detail.requirements:

@@ -15,6 +15,7 @@ from cachesvc.local.ledger import Ledger
 from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS
 from cachesvc.start.access import access
+from cachesvc.start.inspect import show
 from cachesvc.start.keys import make_key
 from cachesvc.start.lookup import lookup
 from cachesvc.start.pull import Pulled, pull
@@ -259,6 +260,14 @@ def test_another_manifest_under_a_good_signature(place: Place) -> None:
     pulled = place.pull("A")
     assert place.held() == {GOOD}
     assert any(str(evil) in note and "is not signed" in note for note in pulled.notes)
+
+
+def test_a_bundle_is_shown_with_who_signed_it(place: Place) -> None:
+    """Also to who does not trust by keys."""
+    place.push(GOOD, key="A")
+    place.push(EVIL)
+    (detail,) = show("m", store=place.store)
+    assert [segment.signers for segment in detail.segments] == [make_public(place, "A"), ()]
 
 
 def test_what_a_signature_says_is_json(place: Place) -> None:
