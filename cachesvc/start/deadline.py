@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from cachesvc.core.errors import StoreError
+from cachesvc.core.errors import StoreError, TccacheError
 from cachesvc.start.work import Work
 
 T = TypeVar("T")
@@ -79,7 +79,13 @@ class Deadline:
 
 
 def _beside(function: Callable[[], T], name: str) -> Work[T]:
-    return Work(function, name)
+    try:
+        return Work(function, name)
+    except RuntimeError as error:
+        raise TccacheError(
+            f"no thread can be started to wait for a store: {error}; see how many this user and"
+            " this container may have"
+        ) from error
 
 
 def _wait_for(work: Work[T], seconds: float) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from cachesvc.core.errors import StoreError
+from cachesvc.core.errors import StoreError, TccacheError
 from cachesvc.start.deadline import Deadline, DeadlinePassed, within
 from cachesvc.start.work import Work
 
@@ -159,3 +159,14 @@ def test_the_caller_says_what_became_of_it() -> None:
 def test_more_time_than_a_clock_can_count() -> None:
     """A limit that stands for none is one all the same."""
     assert within(1e300, lambda _: 7) == 7
+
+
+def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as what it is, and no fault of this library: nothing is done, as it could hang."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(TccacheError, match=r"can't start new thread; see how many"):
+        within(60, lambda _: pytest.fail("it was done"))
