@@ -53,8 +53,8 @@ def start(places: Places) -> Iterator[Start]:
     """A function that starts a script which has `places`, and waits until it says it is ready."""
     processes = []
 
-    def start(script: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", HOLD + script, str(places.root)]
+    def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLD + script, str(places.root), *map(str, arguments)]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -254,9 +254,8 @@ def test_a_link_in_the_way_is_not_followed(places: Places, tmp_path: Path) -> No
     assert not is_in_use(places)
 
 
-ROUNDS = 200
 RACE = """
-for number in range(200):
+for number in range(int(sys.argv[2])):
     if not (child := os.fork()):
         hold(places)
         fine = is_in_use(places) and places.records.is_dir()
@@ -268,12 +267,15 @@ print("done", flush=True)
 """
 
 
-def test_holders_and_removers_race(places: Places, start: Start, tmp_path: Path) -> None:
-    """200 processes take hold while another one removes the directory as often as it may: none
-    loses it from under itself."""
-    process = start("print('ready', flush=True)" + RACE)
+@pytest.mark.parametrize("rounds", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_holders_and_removers_race(
+    places: Places, start: Start, tmp_path: Path, rounds: int
+) -> None:
+    """60 processes, and 1000, take hold while another one removes the directory as often as it may:
+    none loses it from under itself."""
+    process = start("print('ready', flush=True)" + RACE, rounds)
     removed = 0
-    while process.poll() is None and removed < ROUNDS * 50:
+    while process.poll() is None and removed < rounds * 50:
         try:
             with exclusively(places) as is_alone:
                 if is_alone:
@@ -283,4 +285,4 @@ def test_holders_and_removers_race(places: Places, start: Start, tmp_path: Path)
             continue  # removed, and not made again yet
     assert process.stdout
     assert process.stdout.read() == "done\n"
-    assert removed > ROUNDS / 10
+    assert removed > rounds / 10
