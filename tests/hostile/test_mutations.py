@@ -47,11 +47,13 @@ def objects_of(folder: Path) -> Objects:
 
 def put(folder: Path, objects: Objects) -> None:
     """Makes a folder hold just these files."""
-    for name in objects_of(folder).keys() - objects.keys():
+    there = objects_of(folder)
+    for name in there.keys() - objects.keys():
         (folder / name).unlink()
     for name, data in objects.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+        if there.get(name) != data:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
 
 
 @dataclass
