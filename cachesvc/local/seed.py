@@ -186,6 +186,12 @@ class Seeder:
             self._flusher.add(file)
         self._staged[entry.path] = _Staged(staged, target, entry.sha256)
 
+    def flush(self) -> None:
+        """Returns when all that was staged has reached the disk: the long part of a commit, which
+        may take any time and changes nothing that can be seen."""
+        with disk_errors(self._places.root):
+            self._flusher.finish()
+
     def _opened(self, staged: Path) -> BinaryIO:
         """The file to write; where the process may open no more, once those before are flushed."""
         try:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
-from cachesvc.core.errors import UsageError
+from cachesvc.core.errors import TccacheError, UsageError
 from cachesvc.start.work import Work
 
 T = TypeVar("T")
@@ -96,8 +96,17 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def beside(self, function: Callable[[], T], name: str) -> Work[T]:
-        """Work in a thread, for the end of which this one can wait while it takes signals."""
-        return Work(function, name, ended=_wake)
+        """Work in a thread, for the end of which this one can wait while it takes signals.
+
+        Raises TccacheError if no thread can be started.
+        """
+        try:
+            return Work(function, name, ended=_wake)
+        except RuntimeError as error:
+            raise TccacheError(
+                f"no thread can be started beside the program: {error}; see how many this user and"
+                " this container may have"
+            ) from error
 
     def wait_for(self, work: Work[T], seconds: float) -> bool:
         """Waits until work is done; whether it was within that time.

@@ -253,7 +253,12 @@ class _Run:
             yield ()
             return
         publisher = Publisher(self.name, self.store, self.trust, self.start, settle, self.note)
-        work = signals.beside(publisher.work, "tccache-publish")
+        try:
+            work = signals.beside(publisher.work, "tccache-publish")
+        except TccacheError as error:
+            self.note(f"what the program adds is not published: {error}")
+            yield ()
+            return
         try:
             yield publisher.published
         finally:

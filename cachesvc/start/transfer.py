@@ -129,6 +129,7 @@ def seed(
             _stage(repository, segment, units, seeder)
         pulled = time.perf_counter()
         progress(f"seed {len(plan.missing)} units")
+        seeder.flush()
         with deadline.commit():
             seeder.commit(plan.missing, plan.in_place, found.signers)
     return Transfer(

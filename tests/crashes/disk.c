@@ -1,5 +1,5 @@
 /* The calls by which a process changes files below one directory, counted, and one of them met by
- * SIGKILL or by an error. Loaded with LD_PRELOAD; asleep until `disk_arm`, and in every program that
+ * SIGKILL or by an error; and, for errors, the threads that it starts. Loaded with LD_PRELOAD; asleep until `disk_arm`, and in every program that
  * a process starts.
  *
  * Kinds of fate: BEFORE and AFTER kill around the call, HALF kills when half of the bytes of a write
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 enum { COUNT, BEFORE, AFTER, HALF, ERROR, ONCE };
-enum { CHANGES = 1, OPENS = 2, READS = 4, REMOVES = 8 };
+enum { CHANGES = 1, OPENS = 2, READS = 4, REMOVES = 8, THREADS = 16 };
 
 static char root[PATH_MAX];
 static size_t root_length;
@@ -257,4 +258,13 @@ int fchmod(int number, mode_t mode)
 {
     REAL(fchmod);
     CALL(is_inside(number), CHANGES, NULL, real(number, mode));
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *given)
+{
+    REAL(pthread_create);
+    int mine = 0;
+    if (armed && meets(THREADS, __func__, NULL, &mine))
+        return failure;
+    return real(thread, how, run, given);
 }

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 COUNT, BEFORE, AFTER, HALF, ERROR, ONCE = range(6)
-CHANGES, OPENS, READS, REMOVES = 1, 2, 4, 8
+CHANGES, OPENS, READS, REMOVES, THREADS = 1, 2, 4, 8, 16
 PATIENCE_S = 60
 
 # What fails with an error from the chosen call on: a full disk still lets go of files.
@@ -34,6 +34,8 @@ FAILING = {
     errno.EROFS: (ERROR, CHANGES | REMOVES),
     errno.EMFILE: (ERROR, OPENS),
     errno.EIO: (ONCE, CHANGES | REMOVES | READS),
+    errno.EAGAIN: (ERROR, THREADS),
+    errno.ENOMEM: (ONCE, THREADS),
 }
 
 

@@ -250,7 +250,7 @@ class Run(Scene):
     prepare = Scene.push
 
     def act(self) -> None:
-        compiles = f'cd "$TORCHINDUCTOR_CACHE_DIR"; cp -rn {self.goods}/more/* .'
+        compiles = f'cd "$TORCHINDUCTOR_CACHE_DIR" || exit 7; cp -rn {self.goods}/more/* .'
         reads = f"cat {' '.join(MORE)} > {self.folder}/read"
         command = ["sh", "-c", f"{compiles}; {reads}; exit 7"]
         ran = cachesvc.run(NAME, command, store=self.store)
