@@ -163,7 +163,7 @@ def test_any_library(tries: int) -> None:
     )
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(40, 2_000))
+@pytest.mark.parametrize("tries", quick_and_slow(40, 1_000))
 def test_any_record(tries: int, tmp_path: Path) -> None:
     """Whatever a ledger, a quarantine or a start's record holds, it is passed over or has a sense
     that nothing stumbles over later."""

@@ -264,14 +264,14 @@ def test_the_good_store_signed(signed: World) -> None:
     assert sum(key.endswith(".sig") for key in signed.good) == 4
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(500, 2_000))
+@pytest.mark.parametrize("tries", quick_and_slow(500, 1_000))
 def test_mutations_of_a_signed_store(signed: World, tries: int) -> None:
     """However an object is changed, cut, exchanged, removed or copied, verify names it, a pull
     refuses it or misses it cleanly, and no byte that was not pushed reaches a live directory."""
     count(signed, tries, seed=6)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(25, 2_000))
+@pytest.mark.parametrize("tries", quick_and_slow(25, 1_000))
 def test_mutations_of_a_trusted_store(world: World, tries: int) -> None:
     """So it is without signatures."""
     if tries > 100:
@@ -281,7 +281,7 @@ def test_mutations_of_a_trusted_store(world: World, tries: int) -> None:
         assert {judge(world, mutator.mutation()) for _ in range(tries)} >= {"refused", "unread"}
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(10, 300))
+@pytest.mark.parametrize("tries", quick_and_slow(10, 150))
 def test_mutations_of_a_live_bundle(signed: World, tries: int) -> None:
     """A start that has everything in place meets a spoilt store: what lies there stays good."""
     mutator = Mutator(signed.good, seed=8)
