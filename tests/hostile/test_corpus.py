@@ -43,7 +43,9 @@ class Attack:
 
     @property
     def live(self) -> Path:
-        return self.folder / "home" / "live" / ENVIRONMENT[:16]
+        """The live directory: of the environment alone, or of a trusted key, too."""
+        own = self.folder / "home" / "live"
+        return next(own.glob(f"{ENVIRONMENT[:16]}*"), own / ENVIRONMENT[:16])
 
     def put(self, manifest: bytes, pack: bytes) -> None:
         place = self.folder / "store" / PLACE / digest_bytes(manifest)
