@@ -25,8 +25,9 @@ from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import is_shared, open_to_others
 from cachesvc.local.walk import below, remove_all, size_of
 
-_ENVIRONMENT = re.compile(r"[0-9a-f]{16}")
+_ENVIRONMENT = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 _GONE = ".gone-"
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,15 @@ def own_lives(folder: Path, environ: Mapping[str, str]) -> Iterator[OwnLive]:
             continue
         if not any(Path(path).is_relative_to(os.path.realpath(root)) for path in named):
             places = under(root)
-            yield OwnLive(places, size_of(root), _last_used(places))
+            with suppress(FileNotFoundError):  # another process is removing it
+                yield OwnLive(places, size_of(root), _last_used(places))
 
 
 def remove_live(places: Places) -> bool:
     """Removes a live directory; False if a process uses it, or if that cannot be told.
 
-    Raises OSError if it cannot be removed; what is left of it then is not found any more.
+    Raises FileNotFoundError if another process has removed it, OSError if it cannot be removed;
+    what is left of it then is not found any more.
     """
     with exclusively(places) as is_alone:
         if not is_alone:
@@ -85,7 +88,8 @@ def remove_live(places: Places) -> bool:
         try:
             gone = places.root.with_name(_GONE + secrets.token_hex(8))
             os.rename(places.root, gone)
-            if not remove_all(gone):
+            # A process that was on its way to the old path may still make a file there.
+            if not any(remove_all(gone) for _ in range(_TRIES)):
                 raise OSError(f"not all of it could be, and the rest lies in {gone}")
         finally:
             lock.release()

@@ -142,6 +142,8 @@ class _Collection:
             if not is_free:
                 self._keep(live, "a process uses it")
                 return False
+        except FileNotFoundError:  # another collector was quicker
+            return True
         except (OSError, TccacheError) as error:
             self.failed.append(f"{live.places.root} cannot be removed: {error}")
             return False
@@ -159,6 +161,8 @@ class _Collection:
 
     def _leftovers(self, live: OwnLive) -> Iterator[Leftover]:
         """Found and removed under the lock; none while another process has it."""
+        if not live.places.records.is_dir():
+            return
         lock = lock_of(live.places)
         try:
             take(lock, live.places, 0)
