@@ -25,7 +25,8 @@ from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import is_shared, open_to_others
 from cachesvc.local.walk import below, remove_all, size_of
 
-_ENVIRONMENT = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
+# The environment, and whom to trust.
+_NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 _GONE = ".gone-"
 _TRIES = 3
 
@@ -63,7 +64,7 @@ def own_lives(folder: Path, environ: Mapping[str, str]) -> Iterator[OwnLive]:
     named = [os.path.realpath(environ[name]) for name in (INDUCTOR, TRITON) if environ.get(name)]
     for name in _names_in(folder):
         root = folder / name
-        if not _ENVIRONMENT.fullmatch(name) or not (_is_own(root) and _is_own(root / RECORDS)):
+        if not _NAME.fullmatch(name) or not (_is_own(root) and _is_own(root / RECORDS)):
             continue
         if not any(Path(path).is_relative_to(os.path.realpath(root)) for path in named):
             places = under(root)

@@ -47,6 +47,7 @@ def _json(done: cachesvc.LiveVerification) -> dict[str, Any]:
             {"unit": item.unit, "problems": list(item.problems)} for item in done.problems
         ],
         "moved": list(done.moved),
+        "changed": list(done.changed),
         "leftovers": list(done.leftovers),
         "removed": list(done.removed),
         "put_right": list(done.put_right),
@@ -72,6 +73,8 @@ def _found_lines(done: cachesvc.LiveVerification) -> Iterator[str]:
         yield f"  problem: {problem}"
     for unit in done.moved:
         yield f"  moved, its paths lead elsewhere: {unit}"
+    for path in done.changed:
+        yield f"  written again since it was seeded, and whole: {path}"
     for path in done.leftovers:
         yield f"  left by a killed process: {path}"
 

@@ -161,6 +161,14 @@ def test_every_home_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sorted(paths(collect_live(older_than_s=DAYS).removed)) == sorted(roots)
 
 
+def test_one_that_was_filled_under_keys_goes_too(home: Path) -> None:
+    """Its name has a second part, for whom to trust."""
+    places = made(0)
+    places.root.rename(places.root.with_name(f"{NAMES[0]}-{NAMES[1]}"))
+    assert len(collect_live(older_than_s=DAYS).removed) == 1
+    assert os.listdir(home / "live") == []
+
+
 # Which stay.
 
 
@@ -188,10 +196,11 @@ def test_what_is_not_of_our_making_stays(home: Path, tmp_path: Path) -> None:
     (home / "live" / NAMES[0]).symlink_to(elsewhere)
     (home / "live" / NAMES[1]).mkdir()
     (home / "live" / NAMES[2]).touch()
-    (home / "live" / "data" / ".tccache").mkdir(parents=True)
+    for name in ("data", f"{NAMES[2]}-data", f"{NAMES[2]}-{NAMES[1]}-{NAMES[0]}"):
+        (home / "live" / name / ".tccache").mkdir(parents=True)
     found = collect_live(older_than_s=0, keep_bytes=0)
     assert found == CollectedLive()
-    assert len(os.listdir(home / "live")) == 4
+    assert len(os.listdir(home / "live")) == 6
     assert (elsewhere / "inductor" / "ab" / "kernel.so").exists()
 
 
