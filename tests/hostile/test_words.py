@@ -256,7 +256,7 @@ def test_any_url(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("tries", quick_and_slow(100, 5_000))
+@pytest.mark.parametrize("tries", quick_and_slow(40, 1_000))
 def test_homes(tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the variables say that lead to the live directory, there is one, or a sentence."""
     monkeypatch.chdir(tmp_path)
