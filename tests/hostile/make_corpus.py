@@ -489,7 +489,7 @@ def signatures() -> Iterator[tuple[str, Case]]:
     }.items():
         yield name, (of({**right, **change}), "is not valid")
     yield "none", (of(), "is not signed")
-    yield "many", (of(*[right] * 65), "has more than 64")
+    yield "many", (of(*[right] * 65), "signatures: has more than")
     yield "format-2", (of(right, format=2), "has format 2")
     yield "format-true", (of(right, format=True), "format: ")
     yield "half-a-pair", (of(right, x="\ud800"), "not valid Unicode")
