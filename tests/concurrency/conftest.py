@@ -1,0 +1,143 @@
+"""Processes that do things at once, and stores for them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+HERE = Path(__file__).parent
+MOTO = HERE.parent / "infra" / "moto_process.py"
+
+Race = Callable[..., list[Any]]
+
+
+class Racer:
+    """A process whose forks run scripts at once."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "racer.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._line() == "ready"
+
+    def run(self, *runs: tuple[str, Any, Mapping[str, str]]) -> list[Any]:
+        """The result of each script; AssertionError with the traceback of one that failed."""
+        scripts, given, env = zip(*runs, strict=True)
+        asked = {"scripts": scripts, "given": given, "env": env}
+        assert self._process.stdin is not None
+        print(json.dumps(asked, default=str), file=self._process.stdin, flush=True)
+        answers = json.loads(self._line())
+        for answer in answers:
+            assert answer["code"] == 0, answer.get("error", answer["code"])
+        return [answer["result"] for answer in answers]
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="session")
+def racer() -> Iterator[Racer]:
+    racer = Racer()
+    yield racer
+    racer.close()
+
+
+@pytest.fixture
+def race(racer: Racer, tmp_path: Path) -> Race:
+    """Runs pairs of a script and what it is given, all at once; each in a home of its own, unless
+    it is given one."""
+
+    def race(*runs: tuple[str, dict[str, Any]]) -> list[Any]:
+        return racer.run(*((script, given, _env(tmp_path, given)) for script, given in runs))
+
+    return race
+
+
+def _env(folder: Path, given: dict[str, Any]) -> dict[str, str]:
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    home = given.get("home") or folder / f"home-{uuid.uuid4().hex[:8]}"
+    return {"TCCACHE_HOME": str(home), "TMPDIR": str(temporary), "TCCACHE_TRUST": "store"}
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Any]:
+    """The URL of an S3 service in a process of its own, as forks cannot share its threads."""
+    process = subprocess.Popen(
+        [sys.executable, str(MOTO)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.communicate()
+
+
+@pytest.fixture
+def bucket(s3: str) -> str:
+    """The URL of an empty store on that service."""
+    client = boto3.client("s3", endpoint_url=s3)
+    name = f"bucket-{uuid.uuid4().hex}"
+    client.create_bucket(Bucket=name)
+    client.close()
+    return f"s3://{name}/prefix?endpoint={s3}"
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store of each kind that processes can share."""
+    if request.param == "directory":
+        return str(tmp_path / "store")
+    url: str = request.getfixturevalue("bucket")
+    return url
+
+
+def kernel(letter: str) -> str:
+    """The name of a kernel's directory in Triton's cache."""
+    return letter * 52
+
+
+Goods = Callable[..., Path]
+
+
+@pytest.fixture
+def goods(tmp_path: Path) -> Goods:
+    """Makes a directory of Triton's with these kernels, all of whose files name their maker."""
+
+    def make(maker: str, letters: str) -> Path:
+        for letter in letters:
+            folder = tmp_path / "goods" / maker / kernel(letter)
+            folder.mkdir(parents=True)
+            for name in ("k.cubin", "k.source"):
+                (folder / name).write_text(maker)
+            children = {name: str(folder / name) for name in ("k.cubin", "k.source")}
+            (folder / "__grp__k.json").write_text(json.dumps({"child_paths": children}))
+        return tmp_path / "goods" / maker
+
+    return make
+
+
+def makers(triton: Path | str) -> dict[str, str]:
+    """Who has made each kernel in a directory of Triton's; none of them is there in part."""
+    found = {}
+    for folder in sorted(Path(triton).iterdir()):
+        if folder.name.startswith("."):
+            continue
+        told = {(folder / name).read_text() for name in ("k.cubin", "k.source")}
+        listed = json.loads((folder / "__grp__k.json").read_text())["child_paths"]
+        assert {Path(file).parent for file in listed.values()} == {folder}
+        (found[folder.name[0]],) = told
+    return found
