@@ -14,11 +14,12 @@ SCENES = {
     "push-more": 45,
     "pull": 75,
     "pull-more": 50,
+    "start": 75,
     "set-aside": 40,
     "restore": 25,
     "remove": 10,
     "run": 120,
-    "start": 75,
+    "build": 55,
     "collect": 60,
     "discard": 25,
     "key": 12,
@@ -26,6 +27,7 @@ SCENES = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_kill_at_every_change(play: Play, scene: str) -> None:
     """Before each call that changes a file, half-way through each write, after the last one.
