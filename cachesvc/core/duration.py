@@ -6,7 +6,7 @@ import re
 
 from cachesvc.core.errors import UsageError
 
-_FORM = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s?(s|m|h|d|w)", re.ASCII)
+_FORM = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s?(s|m|h|d|w)", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 

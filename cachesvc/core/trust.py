@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 from cachesvc.core.digest import digest_json
 
@@ -65,7 +65,7 @@ class Trust:
         if self.max_age_s is None:
             return None
         age = now - datetime.strptime(created, _TIME).replace(tzinfo=timezone.utc)
-        if age <= timedelta(seconds=self.max_age_s):
+        if age.total_seconds() <= self.max_age_s:
             return None
         return f"was made at {created}, longer ago than the {self.max_age_s:g} s that are allowed"
 

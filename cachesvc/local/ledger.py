@@ -24,6 +24,11 @@ _NAME = "ledger.json"
 _VERSION = 1
 
 
+def has_ledger(records: Path) -> bool:
+    """Whether anything was ever seeded into the directory with these records."""
+    return os.path.lexists(records / _NAME)
+
+
 class Row(NamedTuple):
     """One seeded file: digest of its entry, and the file's size, mtime (ns) and inode."""
 

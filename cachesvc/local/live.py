@@ -5,7 +5,7 @@ written or run from, where torch would fail too, is passed over. Otherwise there
 environment under TCCACHE_HOME, else XDG_CACHE_HOME/tccache, else ~/.cache/tccache, else a private
 temporary folder: the first that lies on a local disk, can be written, and holds programs that may
 run. A child process inherits the variables that lead to it, and finds the same. None is used that
-others can put files into (decision 0025).
+others can put files into (decision 0025), nor one that was filled under another trust (0024).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError, UntrustedError
+from cachesvc.local.filled_for import other_trust
 from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import (
@@ -36,7 +37,8 @@ INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 TRITON = "TRITON_CACHE_DIR"
 HOME = "TCCACHE_HOME"
 LIVES = "live"
-"""Folder of our own directories for the live directories, one for each environment."""
+"""Folder of our own directories for the live directories: one for each environment and trust."""
+NAME_DIGITS = 16
 
 _TEMPORARY = "the temporary directory"
 _NOEXEC = "its file system is mounted noexec, and compiled libraries must be loaded from it"
@@ -49,11 +51,15 @@ _Home = tuple[Path, str]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A live directory: its places, what chose it, and what is to be said about it."""
+    """A live directory: its places, what chose it, and what is to be said about it.
+
+    `trust` is the digest of what is asked of the segments that fill it, None for nothing.
+    """
 
     places: Places
     chosen_by: str
     notes: tuple[str, ...] = ()
+    trust: str | None = None
 
     @property
     def root(self) -> Path:
@@ -67,26 +73,27 @@ class Live:
         return found
 
 
-def live_directory(environment: str, environ: Mapping[str, str]) -> Live:
-    """The live directory for an environment (its digest) under these environment variables.
+def live_directory(environment: str, environ: Mapping[str, str], trust: str | None = None) -> Live:
+    """The live directory for an environment and a trust (their digests) under these variables.
 
     Creates nothing of the user's, but a directory whose name another user could take; of its own,
     what it looks into. Raises TccacheError if no candidate can be used.
     """
-    closed = dict(_closed_settings(environ))
+    closed = dict(_closed_settings(environ, trust))
     told = tuple(f"{name}={environ[name]} was passed over: {closed[name]}" for name in closed)
     usable = {name: value for name, value in environ.items() if name not in closed}
     if usable.get(INDUCTOR):
         places = _given(Path(usable[INDUCTOR]).absolute(), usable)
-        return Live(places, INDUCTOR, (*told, *_warnings(places.root)))
-    root, chosen_by, passed_over = _own_root(environment, usable)
+        return Live(places, INDUCTOR, (*told, *_warnings(places.root)), trust)
+    name = "-".join(digest[:NAME_DIGITS] for digest in (environment, trust) if digest)
+    root, chosen_by, passed_over = _own_root(name, usable, trust)
     places = _with_triton(under(root), usable)
-    return Live(places, chosen_by, (*told, *passed_over, *_warnings(root)))
+    return Live(places, chosen_by, (*told, *passed_over, *_warnings(root)), trust)
 
 
-def _closed_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables whose directory cannot be written or run from, or not by this user alone, each
-    with the reason."""
+def _closed_settings(environ: Mapping[str, str], trust: str | None) -> Iterator[tuple[str, str]]:
+    """The variables whose directory cannot be written or run from, or not by this user alone, or
+    was filled under another trust; each with the reason."""
     for name in (INDUCTOR, TRITON):
         if not environ.get(name):
             continue
@@ -94,6 +101,9 @@ def _closed_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         reason = _closed(folder)
         if reason is None and not is_shared(environ):
             reason = _open(folder)
+        if reason is None:
+            found = (other_trust(records, trust) for records in _records_of(folder))
+            reason = next(filter(None, found), None)
         if reason is not None:
             yield name, reason
 
@@ -154,7 +164,9 @@ def _with_triton(places: Places, environ: Mapping[str, str]) -> Places:
     return Places(places.root, folders)
 
 
-def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, Iterator[str]]:
+def _own_root(
+    name: str, environ: Mapping[str, str], trust: str | None
+) -> tuple[Path, str, Iterator[str]]:
     """The first usable directory of our own, what chose it, and what is to be said of others."""
     named = tuple(_named_homes(environ))
     remote = _remote(named)
@@ -162,9 +174,11 @@ def _own_root(environment: str, environ: Mapping[str, str]) -> tuple[Path, str, 
     local = (item for item in named if item[0] not in remote)
     last = (item for item in named if item[0] in remote)
     for home, chosen_by in chain(local, _temporary_homes(), last):
-        root = home / LIVES / environment[:16]
+        root = home / LIVES / name
         try:
             closed = _made(home, root, chosen_by, environ)
+            if reason := other_trust(root / RECORDS, trust):
+                raise UntrustedError(f"{root}: {reason}")
         except OSError as error:
             passed_over[home] = error.strerror or str(error)
         except UntrustedError as error:

@@ -85,14 +85,24 @@ def judge(bundle: Bundle, reading: Reading, grace: Grace) -> Judged:
     kept = tuple(item for item in found if isinstance(item, Kept))
     refused = (Kept(bundle.address, item.segment, item.reason) for item in reading.refused)
     alive = live(reading.segments)
+    counted = _accepted(bundle, reading) if alive else bundle
     candidate = Candidate(
         bundle=bundle,
-        bytes=bundle.size - sum(deletion.bytes for deletion in deletions),
+        bytes=max(0, counted.size - sum(deletion.bytes for deletion in deletions)),
         trusted=bool(alive),
+        counted=counted,
         torch=next((segment.manifest.environment.get("torch") for segment in alive), None),
         tags=frozenset(tag for segment in alive for tag in segment.manifest.tags),
     )
     return Judged(candidate, deletions, (*kept, *refused))
+
+
+def _accepted(bundle: Bundle, reading: Reading) -> Bundle:
+    """The bundle without the objects of segments that are refused, or are none yet."""
+    accepted = {segment.name for segment in reading.segments}
+    return replace(
+        bundle, segments=tuple(s for s in bundle.segments if s.name in accepted), orphans=()
+    )
 
 
 def plan(judged: Sequence[Judged], policy: Policy, grace: Grace) -> Plan:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.errors import UntrustedError, UsageError
+from cachesvc.core.errors import UsageError
+from cachesvc.core.guarded import read_guarded
 from cachesvc.core.temporary import new_file, remove_left
 
 _PUBLIC_BLOCK = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
@@ -102,29 +102,26 @@ def public_path(file: Path) -> Path:
 
 
 def read_signing_key(file: Path) -> SigningKey:
-    """The private key in a file. Raises UsageError if it holds none, UntrustedError if others than
-    its owner and group could read it or others than its owner write it."""
-    data, mode = _read(file)
-    if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise UntrustedError(
-            f"{file} can be read by every user of this machine, or written by others: chmod 600"
-            " it (for a mounted secret: defaultMode 0400), and make a new key if somebody may have"
-            " read it"
-        )
+    """The private key in a file. Raises what `read_guarded` raises for a secret, and UsageError if
+    it holds none. Its group may read it, as it does where secrets are mounted."""
+    data = read_guarded(file, "the file of a private key", _MAX_FILE_BYTES, secret=True)
     return _signing_key(_private_key(data, file))
+
+
+def holds_private_key(file: Path) -> bool:
+    """Whether a file holds a private key, of whatever kind; raises as `read_public_keys`."""
+    return b"PRIVATE KEY" in read_guarded(file, "a file of keys", _MAX_FILE_BYTES)
 
 
 def read_public_keys(file: Path) -> frozenset[str]:
     """The public keys in a file, in hex; several blocks, one after the other, are several keys.
 
-    Raises UsageError if it holds none, UntrustedError if every user could exchange them.
+    Raises what `read_guarded` raises, and UsageError if it holds none.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    data, mode = _read(file)
-    if mode & stat.S_IWOTH:
-        raise UntrustedError(f"{file} can be written by every user of this machine: chmod o-w it")
+    data = read_guarded(file, "the file of a public key", _MAX_FILE_BYTES)
     if b"PRIVATE KEY" in data:
         raise UsageError(
             f"{file} holds a private key; to trust it takes the public one, {public_path(file)}"
@@ -184,26 +181,6 @@ def _public_pem(key: Any) -> bytes:
 
     pem: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return pem
-
-
-def _read(file: Path) -> tuple[bytes, int]:
-    """A file's bytes and its permissions. A link is followed: mounted secrets are links."""
-    try:
-        # Without O_NONBLOCK a named pipe in the way would be waited for.
-        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(number, "rb") as opened:
-            status = os.fstat(opened.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{file} is no file with a key")
-            data = opened.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the key file {file}: {error.strerror or error}: name one that"
-            " `tccache key new --out FILE` wrote"
-        ) from None
-    if len(data) > _MAX_FILE_BYTES:
-        raise UsageError(f"{file} is too large for a file with a key")
-    return data, status.st_mode
 
 
 def _write_new(file: Path, data: bytes, mode: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from cachesvc.core.address import Address
 from cachesvc.core.errors import UsageError
@@ -47,14 +48,22 @@ class Candidate:
     """A bundle as policy sees it: what is left of it otherwise, in bytes, and what it says.
 
     What is not `trusted` says nothing, pushes nothing else out, and makes room first: whoever can
-    write to a store must not be able to choose what its janitor deletes.
+    write to a store must not be able to choose what its janitor deletes. `counted` is the part of
+    the bundle that counts, where that is not all of it.
     """
 
     bundle: Bundle
     bytes: int
     trusted: bool = True
+    counted: Bundle | None = None
     torch: str | None = None
     tags: frozenset[str] = frozenset()
+
+
+    @property
+    def modified(self) -> datetime:
+        """When the newest object that counts was written."""
+        return (self.counted or self.bundle).modified
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ def _ruled(policy: Policy, candidates: Sequence[Candidate], grace: Grace) -> dic
 
 
 def _old(policy: Policy, candidate: Candidate, grace: Grace) -> Iterator[str]:
-    age = grace.age_s(candidate.bundle.modified)
+    age = grace.age_s(candidate.modified)
     if policy.older_than_s is not None and age > policy.older_than_s:
         yield f"was last written to {age / 86_400:.1f} days ago"
 
@@ -114,14 +123,14 @@ def _parts(version: str) -> list[str]:
 def _surplus(policy: Policy, candidates: Iterable[Candidate]) -> Iterator[Address]:
     if policy.keep_last is None:
         return
-    models: dict[tuple[str, str], list[Bundle]] = {}
+    models: dict[tuple[str, str], list[Candidate]] = {}
     for candidate in candidates:
         address = candidate.bundle.address
         if candidate.trusted:
-            models.setdefault((address.name, address.environment), []).append(candidate.bundle)
-    for bundles in models.values():
-        newest = sorted(bundles, key=lambda bundle: bundle.modified, reverse=True)
-        yield from (bundle.address for bundle in newest[policy.keep_last :])
+            models.setdefault((address.name, address.environment), []).append(candidate)
+    for found in models.values():
+        newest = sorted(found, key=lambda candidate: candidate.modified, reverse=True)
+        yield from (candidate.bundle.address for candidate in newest[policy.keep_last :])
 
 
 def _spared(policy: Policy, candidate: Candidate, grace: Grace) -> str | None:
@@ -141,7 +150,7 @@ def _over_budget(
         return {}
     surplus = sum(candidate.bytes for candidate in left) - policy.max_bytes
     gone: dict[Address, str] = {}
-    for candidate in sorted(left, key=lambda item: (item.trusted, item.bundle.modified)):
+    for candidate in sorted(left, key=lambda item: (item.trusted, item.modified)):
         if surplus > 0 and candidate.bytes and candidate.bundle.address not in spared:
             surplus -= candidate.bytes
             gone[candidate.bundle.address] = "makes room: the store holds more than it may"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +15,7 @@ from cachesvc.core.digest import digest_bytes, digest_stream
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.manifest import Entry, Manifest
 from cachesvc.core.merge import Segment, live
-from cachesvc.core.trust import EVERYONE, Trust
+from cachesvc.core.trust import EVERYONE, Trust, shown_keys
 from cachesvc.repository.listing import (
     MANIFEST,
     PACK,
@@ -32,6 +31,7 @@ from cachesvc.store.contract import Store
 if TYPE_CHECKING:
     from cachesvc.repository.keys import SigningKey
     from cachesvc.repository.pack import VerifiedStream
+    from cachesvc.repository.signing import Signature
 
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_SIGNATURE_BYTES = 64 << 10
@@ -99,20 +99,12 @@ class Repository:
         trusted, is refused: it is named, not used, and counts for nothing. Who signed a segment is
         found out where the trust asks for it, or with `signed`.
         """
-        weighed = signed or not self.trust.is_everyone
         with DaemonPool(_READERS, "tccache-read") as pool:
-
-            def bring(listed: Listed) -> tuple[Future[bytes | None], Future[bytes | None] | None]:
-                name, address = listed.name, bundle.address
-                asked = weighed and listed.signature is not None
-                signature = pool.submit(self._signature, address, name) if asked else None
-                return pool.submit(self.manifest_bytes, address, name), signature
-
-            brought = [(listed.name, *bring(listed)) for listed in bundle.segments]
-            results = [
-                self._segment(bundle.address, name, manifest, signature)
-                for name, manifest, signature in brought
-            ]
+            results = list(
+                pool.map(
+                    lambda listed: self._segment(bundle.address, listed, signed), bundle.segments
+                )
+            )
         segments = [item for item in results if isinstance(item, Segment)]
         refused = [item for item in results if isinstance(item, Refused)]
         chosen = tuple(segments) if superseded else live(segments)
@@ -123,47 +115,50 @@ class Repository:
         key = object_key(address, segment, MANIFEST)
         return self.store.get(key, limit=MAX_MANIFEST_BYTES)
 
-    def _signature(self, address: Address, segment: str) -> bytes | None:
-        key = object_key(address, segment, SIGNATURE)
-        return self.store.get(key, limit=MAX_SIGNATURE_BYTES)
+    def _segment(self, address: Address, listed: Listed, signed: bool) -> Segment | Refused | None:
+        """Who is said to have signed comes first; then the bytes, the signatures, and the rest.
 
-    def _segment(
-        self,
-        address: Address,
-        name: str,
-        manifest: Future[bytes | None],
-        signature: Future[bytes | None] | None,
-    ) -> Segment | Refused | None:
-        """The signature comes first; then digest and address, then what the manifest says."""
-        where = object_key(address, name, MANIFEST)
+        So of who is not trusted no manifest is brought, and of whose signature is wrong none is
+        parsed.
+        """
+        name, where = listed.name, object_key(address, listed.name, MANIFEST)
+        weighed = signed or not self.trust.is_everyone
         try:
-            data = manifest.result()
+            signature = self._signature(address, listed) if weighed else None
+            claimed = signature.keys if signature is not None else frozenset()
+            if issue := self.trust.signature_issue(claimed):
+                return Refused(address, name, f"{where} {issue}", untrusted=True)
+            data = self.manifest_bytes(address, name)
             if data is None:
                 return None
-            found = self._signers(address, name, data, signature)
-            if issue := self.trust.signature_issue(found):
-                return Refused(address, name, f"{where} {issue}", untrusted=True)
             if digest_bytes(data) != name:
                 raise IntegrityError(f"{where} does not have the digest that its name says")
-            parsed = Manifest.parse(data, where)
-            if parsed.address != address:
-                raise IntegrityError(f"{where} says that it belongs to {parsed.address}")
+            asked = claimed if signed else claimed & self.trust.accepted
+            signers = frozenset() if signature is None else signature.signers(data, asked)
+            if self.trust.signature_issue(signers):
+                issue = f"is not signed by {shown_keys(asked)}, as its signature says"
+                return Refused(address, name, f"{where} {issue}", untrusted=True)
+            manifest = Manifest.parse(data, where)
+            if manifest.address != address:
+                raise IntegrityError(f"{where} says that it belongs to {manifest.address}")
         except IntegrityError as error:
             return Refused(address, name, str(error))
-        if issue := self.trust.segment_issue(name, parsed.created, datetime.now(timezone.utc)):
+        now = datetime.now(timezone.utc)
+        if issue := self.trust.segment_issue(name, manifest.created, now):
             return Refused(address, name, f"{where} {issue}", untrusted=True)
-        return Segment(name, parsed, found, self.trust.revoked)
+        return Segment(name, manifest, signers, self.trust.revoked)
 
-    def _signers(
-        self, address: Address, name: str, manifest: bytes, signature: Future[bytes | None] | None
-    ) -> frozenset[str]:
-        data = None if signature is None else signature.result()
+    def _signature(self, address: Address, listed: Listed) -> Signature | None:
+        if listed.signature is None:
+            return None
+        where = object_key(address, listed.name, SIGNATURE)
+        data = self.store.get(where, limit=MAX_SIGNATURE_BYTES)
         if data is None:
-            return frozenset()
+            return None
         # Loads the curve, which a store that is trusted as a whole has no use for.
-        from cachesvc.repository.signing import signers
+        from cachesvc.repository.signing import Signature
 
-        return signers(manifest, data, object_key(address, name, SIGNATURE))
+        return Signature.parse(data, where)
 
     def fetch(
         self, segment: Segment, target: Path, gets_on: Callable[[], object] = lambda: None

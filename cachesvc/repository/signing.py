@@ -8,7 +8,8 @@ take away a signature of their own, so a missing or foreign one is never an accu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from cachesvc.core.digest import DIGEST, canonical_json
 from cachesvc.core.errors import IntegrityError
@@ -16,7 +17,7 @@ from cachesvc.core.fields import Fields, Issues, load_object, shown
 from cachesvc.repository.keys import SigningKey, is_signature
 
 FORMAT = 1
-MOST_SIGNATURES = 64
+MOST_SIGNATURES = 16
 ALGORITHM = "ed25519"
 
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
@@ -31,47 +32,49 @@ def sign(manifest: bytes, keys: Iterable[SigningKey]) -> bytes:
     return canonical_json({"format": FORMAT, "signatures": signatures})
 
 
-def signers(manifest: bytes, signature: bytes, where: str) -> frozenset[str]:
-    """The public keys, in hex, whose signatures of these bytes are right.
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a signature object says: public keys and their signatures, both in hex."""
 
-    Signatures that are wrong, or of an algorithm that this version does not know, count for
-    nothing. Raises IntegrityError if the object is none that holds signatures.
-    """
-    return frozenset(
-        key
-        for algorithm, key, text in _read(signature, where)
-        if algorithm == ALGORITHM and is_signature(key, text, manifest)
-    )
+    entries: tuple[tuple[str, str], ...]
 
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Signature:
+        """The object in `data`; raises IntegrityError if it is none that holds signatures.
 
-def wrong_signatures(manifest: bytes, signature: bytes, where: str) -> tuple[str, ...]:
-    """The public keys, in hex, by which there is a signature that is none of these bytes.
+        Signatures of algorithms that this version does not know count for nothing.
+        """
+        raw = load_object(data, where)
+        if raw.get("format") != FORMAT:
+            raise IntegrityError(
+                f"{where} has format {shown(raw.get('format'))}; this version reads format"
+                f" {FORMAT}: update tccache"
+            )
+        issues = Issues()
+        fields = Fields(raw, "", issues)
+        fields.integer("format")
+        found = fields.each("signatures", _signature)
+        if len(found) > MOST_SIGNATURES:
+            issues.add("signatures", f"has more than {MOST_SIGNATURES}")
+        issues.raise_if_any(where)
+        return cls(tuple((key, text) for algorithm, key, text in found if algorithm == ALGORITHM))
 
-    Raises IntegrityError as `signers` does.
-    """
-    return tuple(
-        key
-        for algorithm, key, text in _read(signature, where)
-        if algorithm == ALGORITHM and not is_signature(key, text, manifest)
-    )
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that are said to have signed."""
+        return frozenset(key for key, _ in self.entries)
 
-
-def _read(signature: bytes, where: str) -> tuple[tuple[str, str, str], ...]:
-    """Algorithm, key and signature of each that the object holds."""
-    raw = load_object(signature, where)
-    if raw.get("format") != FORMAT:
-        raise IntegrityError(
-            f"{where} has format {shown(raw.get('format'))}; this version reads format {FORMAT}:"
-            " update tccache"
+    def signers(self, manifest: bytes, asked: Collection[str] | None = None) -> frozenset[str]:
+        """The keys, of those asked about or of all, whose signatures of these bytes are right."""
+        return frozenset(
+            key
+            for key, text in dict.fromkeys(self.entries)
+            if (asked is None or key in asked) and is_signature(key, text, manifest)
         )
-    issues = Issues()
-    fields = Fields(raw, "", issues)
-    fields.integer("format")
-    found = fields.each("signatures", _signature)
-    if len(found) > MOST_SIGNATURES:
-        issues.add("signatures", f"has more than {MOST_SIGNATURES}")
-    issues.raise_if_any(where)
-    return found
+
+    def wrong(self, manifest: bytes) -> tuple[str, ...]:
+        """The keys by which there is a signature that is none of these bytes."""
+        return tuple(key for key, text in self.entries if not is_signature(key, text, manifest))
 
 
 def _signature(fields: Fields) -> tuple[str, str, str]:

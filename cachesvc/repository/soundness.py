@@ -18,7 +18,7 @@ from cachesvc.repository.gc import Deletion, objects_of
 from cachesvc.repository.listing import MANIFEST, SIGNATURE, Bundle, Listed, object_key
 from cachesvc.repository.repository import MAX_SIGNATURE_BYTES, Refused, Repository
 from cachesvc.repository.scratch import scratch
-from cachesvc.repository.signing import wrong_signatures
+from cachesvc.repository.signing import Signature
 
 _CHUNK = 1 << 20
 
@@ -117,7 +117,7 @@ def _of_signature(repository: Repository, segment: Segment, listed: Listed) -> P
     signature = repository.store.get(where, limit=MAX_SIGNATURE_BYTES)
     if manifest is None or signature is None:
         return None
-    wrong = wrong_signatures(manifest, signature, where)
+    wrong = Signature.parse(signature, where).wrong(manifest)
     return Problem(f"{where} holds a wrong signature by {', '.join(wrong)}") if wrong else None
 
 

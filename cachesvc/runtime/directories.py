@@ -7,26 +7,48 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from cachesvc.core.errors import UntrustedError
+from cachesvc.local.filled_for import OTHER_TRUST, fill_for
 from cachesvc.local.in_use import hold
 from cachesvc.local.live import INDUCTOR, TRITON, Live, live_directory
 from cachesvc.runtime.counters import compiled_so_far
 
 _set_here: dict[str, str] = {}
+_used: dict[str, Live] = {}
 
 
-def current(environment: str) -> Live:
-    """The live directory for an environment (its digest), without changing anything.
+def of_process(environment: str, trust: str | None = None) -> Live:
+    """The live directory that this process has used for an environment (its digest); where it has
+    used none, the one that it would."""
+    return _used.get(os.environ.get(INDUCTOR, "")) or current(environment, trust)
+
+
+def current(environment: str, trust: str | None = None) -> Live:
+    """The live directory for an environment and a trust (their digests), changing nothing.
 
     Before the first compile the variables are the user's, or what `use` has set, or what torch
     has: `torch.compile` sets its own default before anything is compiled. Afterwards they name the
-    directories in effect, which cannot be left any more.
+    directories in effect, which cannot be left any more: UntrustedError is raised if they were
+    filled under another trust.
     """
     environ = dict(os.environ)
     if not _are_settled():
         for name, own in (*_set_here.items(), (INDUCTOR, _torchs_default())):
             if environ.get(name) == own:
                 environ.pop(name, None)
-    return live_directory(environment, environ)
+    live = live_directory(environment, environ, trust)
+    if _are_settled() and environ.get(INDUCTOR) and live.chosen_by != INDUCTOR:
+        _check_trust(environ[INDUCTOR], live)
+    return live
+
+
+def _check_trust(in_effect: str, passed_to: Live) -> None:
+    reasons = [note for note in passed_to.notes if OTHER_TRUST in note]
+    if reasons:
+        raise UntrustedError(
+            f"this process has compiled in {in_effect} before, and cannot use it any more:"
+            f" {OTHER_TRUST}: say whom to trust at its first start"
+        )
 
 
 def _torchs_default() -> str | None:
@@ -65,6 +87,9 @@ def use(live: Live) -> None:
     caches; compile workers inherit them. Nobody removes the directory while this process lives.
     """
     hold(live.places)
+    if live.chosen_by != INDUCTOR and live.trust is not None:
+        fill_for(live.root, live.places.records, live.trust)  # also where nothing is brought
+    _used[str(live.folder("inductor"))] = live
     for name, prefix in ((INDUCTOR, "inductor"), (TRITON, "triton")):
         folder = str(live.folder(prefix))
         if os.environ.get(name) != folder:

@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cachesvc.core.digest import DIGEST
+from cachesvc.core.digest import DIGEST, digest_json
 from cachesvc.core.duration import read_duration
-from cachesvc.core.errors import UsageError
+from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.core.guarded import read_guarded
 from cachesvc.core.trust import Trust
+from cachesvc.start.given_path import directory
 
 if TYPE_CHECKING:
     from cachesvc.repository.keys import SigningKey
@@ -70,20 +72,33 @@ class Access:
         keys = {key.public: key for key in map(read_signing_key, map(Path, self.sign_with))}
         return tuple(keys.values())
 
+    @property
+    def scope(self) -> str | None:
+        """The digest of the trust under which live directories are filled.
+
+        Where the keys cannot be read nothing is brought; then it is one that nothing was filled
+        under, so that nothing is used either.
+        """
+        try:
+            return self.trusted(self.signing_keys()).digest
+        except TccacheError:
+            return digest_json([[*self.trust], [*self.sign_with], [*self.revoked]])
+
     def trusted(self, signing: Iterable[SigningKey]) -> Trust:
-        """What is asked of segments, given the keys that sign here: who signs trusts its own.
+        """What is asked of segments, given the keys that sign here: without `trust`, that they have
+        signed it.
 
         Raises what `read_public_keys` raises, and UsageError for a list that is none.
         """
         revoked = frozenset(line for file in self.revoked for line in _revoked(Path(file)))
         if self.trust == (WORD,) or not self.is_said:
             return Trust(None, self.max_age_s, revoked)
-        keys = {key.public for key in signing}
-        if self.trust:
-            from cachesvc.repository.keys import read_public_keys
+        if not self.trust:
+            return Trust(frozenset(key.public for key in signing), self.max_age_s, revoked)
+        from cachesvc.repository.keys import read_public_keys
 
-            keys |= {key for file in self.trust for key in read_public_keys(Path(file))}
-        return Trust(frozenset(keys), self.max_age_s, revoked)
+        keys = frozenset(key for file in self.trust for key in read_public_keys(Path(file)))
+        return Trust(keys, self.max_age_s, revoked)
 
 
 PRIVATE = Access(trust=(WORD,))
@@ -101,43 +116,48 @@ def access(
 ) -> Access:
     """How a store is used: what is said here, and what the environment says of the rest.
 
-    An Access stays as it is but for the keys that sign. Raises UsageError for what is empty or
-    contradicts itself.
+    An Access says all of it, and only what is given beside it is changed. Raises UsageError for
+    what is empty or contradicts itself.
     """
     if isinstance(trust, Access):
-        return trust if sign_with is None else replace(trust, sign_with=_files(sign_with))
+        changes: dict[str, Any] = {}
+        if sign_with is not None:
+            changes["sign_with"] = _files(sign_with)
+        if max_age_s is not None:
+            changes["max_age_s"] = max_age_s
+        if revoked is not None:
+            changes["revoked"] = _files(revoked)
+        return replace(trust, **changes)
     age = os.environ.get("TCCACHE_MAX_AGE")
     return Access(
-        trust=_said(trust, "TCCACHE_TRUST"),
+        trust=_said(trust, "TCCACHE_TRUST", word=True),
         sign_with=_said(sign_with, "TCCACHE_SIGN_WITH"),
         max_age_s=read_duration(age) if age and max_age_s is None else max_age_s,
         revoked=_said(revoked, "TCCACHE_REVOKED"),
     )
 
 
-def _said(given: Paths | None, variable: str) -> tuple[str, ...]:
+def _said(given: Paths | None, variable: str, *, word: bool = False) -> tuple[str, ...]:
     """What an argument says, or else an environment variable, in which colons part several."""
     if given is not None:
-        return _files(given)
-    return _files([part for part in os.environ.get(variable, "").split(os.pathsep) if part])
+        return _files(given, word=word)
+    parts = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
+    return _files(parts, word=word) if parts else ()
 
 
-def _files(given: Paths) -> tuple[str, ...]:
-    """The word as it is, files by absolute paths: other processes are told the same."""
-    several = [given] if isinstance(given, str | os.PathLike) else given
-    texts = [os.fspath(item) for item in several]
-    if not all(texts):
-        raise UsageError("an empty text names neither a key nor whom to trust")
-    return tuple(t if t == WORD else str(Path(t).expanduser().absolute()) for t in texts)
+def _files(given: Paths, *, word: bool = False) -> tuple[str, ...]:
+    """Files by absolute paths, as other processes are told the same; the word, if it may be one."""
+    several = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not several or not all(map(os.fspath, several)):
+        raise UsageError("an empty text, or a list of nothing, names no file and nobody to trust")
+    return tuple(WORD if word and item == WORD else str(directory(item)) for item in several)
 
 
 def _revoked(file: Path) -> Iterator[str]:
     """The digests that a list names, each in a line, with a comment behind it or not."""
-    try:
-        with open(file, encoding="utf-8") as opened:
-            text = opened.read(_MAX_LIST_BYTES)
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"cannot read the list of what is revoked, {file}: {error}") from None
+    text = read_guarded(file, "the list of what is revoked", _MAX_LIST_BYTES).decode(
+        errors="replace"
+    )
     for number, line in enumerate(text.splitlines(), 1):
         digest, rest = line[:64], line[64:]
         if DIGEST.fullmatch(digest) and _COMMENT.fullmatch(rest):

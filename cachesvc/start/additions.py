@@ -128,10 +128,13 @@ class Publisher:
         return publish_goods(repository, goal, facts_of(goal), lambda: self._lacking(repository))
 
     def _news(self) -> Goods:
-        return self.start.news(from_live_directory(self.start.environment.digest))
+        return self.start.news(
+            from_live_directory(self.start.environment.digest, self.start.live.trust)
+        )
 
     def _lacking(self, repository: Repository) -> Goods:
         """The news that no bundle of the name holds: a program may publish some by itself."""
         chosen = select(repository, self.name)
-        held = holdings(repository, chosen.bundles, foreign=False).units
+        found = holdings(repository, chosen.bundles, foreign=False, signed=bool(repository.keys))
+        held = found.signed_by(repository.signing)
         return self._news().only(lambda unit: not covers(held.get(unit.key), len(unit.files)))

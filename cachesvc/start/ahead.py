@@ -22,7 +22,7 @@ from cachesvc.local.places import Places
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Repository
 from cachesvc.runtime.directories import current, use
-from cachesvc.start.access import TrustLike
+from cachesvc.start.access import TrustLike, access
 from cachesvc.start.bring import bring
 from cachesvc.start.bundles import Selection
 from cachesvc.start.deadline import Deadline
@@ -91,7 +91,7 @@ class Ahead:
     def _work(self) -> None:
         with self._stage("pull"):
             environment = read_environment().digest
-            live = current(environment)
+            live = current(environment, access(self._trust).scope)
             use(live)
             self._deadline.check()
             self.repository = repository = open_repository(self._store, self._trust)

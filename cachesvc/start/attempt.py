@@ -35,7 +35,6 @@ from cachesvc.start.options import Options, deadline_seconds
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.settings import StoreLike
 from cachesvc.start.target import Target, target
-from cachesvc.start.untrusted import evict_untrusted
 
 _CONTEXT = (
     "what differs may be in the compiler's keys: then what was compiled with the other value is not"
@@ -123,14 +122,13 @@ class Attempt:
     def _prepare(self, store: StoreLike | None, said: Access) -> None:
         started = self._begun = time.perf_counter()
         with self.stage("identify"):
-            live = self.locate()
+            live = self.locate(said.scope)
             self.notes.extend(live.notes)
             directories.use(live)
             find_program_last()
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
-            self.notes.extend(evict_untrusted(live.places, said.trusted(said.signing_keys())))
         seconds = deadline_seconds(self.options.deadline)
         self.ahead = ahead = join(goal, store, said, called=started, seconds=seconds)
         fetched = within(
@@ -144,10 +142,10 @@ class Attempt:
         ahead.await_imports()
         self.take(fetched.brought)
 
-    def locate(self) -> Live:
-        """Finds the live directory in effect."""
+    def locate(self, trust: str | None = None) -> Live:
+        """Finds the live directory in effect, for a trust (its digest)."""
         self.late = directories.is_late()
-        self.live = directories.current(read_environment().digest)
+        self.live = directories.current(read_environment().digest, trust)
         return self.live
 
     def _fetch(self, goal: Target, live: Live, ahead: Joined, deadline: Deadline) -> _Fetched:

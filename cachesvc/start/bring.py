@@ -91,7 +91,7 @@ def bring(
     """
     started = perf_counter()
     possible = DIRECTORIES_ONLY if chosen.is_loose else tiers
-    for tier in reversed(TIERS):
+    for tier in reversed(TIERS) if repository.trust.max_age_s is None else ():
         receipt = read_receipt(places.records, _scope(chosen, tier), _key(chosen, repository.trust))
         if receipt is not None and _is_wanted(receipt, tier, possible) and _holds(receipt):
             return _from_facts(receipt.facts, perf_counter() - started)

@@ -38,7 +38,7 @@ from cachesvc.start.goods import Goods, from_trees
 from cachesvc.start.options import chosen_tier
 from cachesvc.start.process import run_sample, workplace
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.publishing import Pushed, facts_of, publish_goods
+from cachesvc.start.publishing import Pushed, facts_of, publish_goods, require_key
 from cachesvc.start.sample import SampleSpec
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.tags import checked_tags
@@ -104,6 +104,8 @@ def build(
     given, tiers = checked_tags(tags), chosen_tier(tier)
     said = access(trust, sign_with)
     repository = None if dry_run and store is None else open_repository(store, said)
+    if repository is not None and not dry_run:
+        require_key(repository)
     with workplace("build") as folder:
         work = _Build(
             target, label, salt, tolerance, given, environment, folder, progress, slim, tiers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from cachesvc.core.address import ANY_MODEL, check_name
@@ -24,6 +25,8 @@ from cachesvc.start.target import (
 
 T = TypeVar("T")
 _MOST_NEIGHBOURS = 8
+# Of bundles, also those of which nothing is trusted.
+_MOST_LOOKED_AT = 256
 _DIGITS = re.compile(r"[0-9a-f]{4,64}")
 
 
@@ -59,7 +62,8 @@ def select(
     environment: EnvironmentLike | None = None,
     salt: str | None = None,
 ) -> Selection:
-    """The bundles of a name, a model digest or a model, in one environment. Reads no manifest.
+    """The bundles of a name, a model digest or a model, in one environment. Reads a manifest only
+    where it must be known whether anything of a model's bundle is trusted.
 
     `environment` may also be the first digits of a digest that the store holds; bundles of
     another machine are not checked against this one.
@@ -73,13 +77,13 @@ def select(
     digest, foreign = _environment(environment, listed)
     here = tuple(b for b in listed if b.address.environment == digest and b.segments)
     if components is not None:
-        here = _of_model(here, components.digest)
+        here = _first_trusted(repository, _of_model(here, components.digest))
     return Selection(here, foreign)
 
 
 def of_model(listed: Iterable[Bundle], goal: Target) -> Selection:
     """The bundle of a model among those of its name, else the one of the name alone."""
-    return Selection(_of_model(_here(listed, goal), goal.address.model), goal.foreign)
+    return Selection(_of_model(_here(listed, goal), goal.address.model)[:1], goal.foreign)
 
 
 def neighbour(
@@ -90,10 +94,11 @@ def neighbour(
     Only with the same salt and the same packages that register operators: their code is in no key
     of the compiler. Graphs that did not change are hit, and no others.
     """
-    others = _here(listed, goal)
-    for bundle in sorted(others, key=lambda b: b.modified, reverse=True)[:_MOST_NEIGHBOURS]:
-        segments = repository.read(bundle).segments
-        model = segments[-1].manifest.model if segments else Components()
+    others = sorted(_here(listed, goal), key=lambda b: b.modified, reverse=True)
+    readings = ((bundle, repository.read(bundle).segments) for bundle in others[:_MOST_LOOKED_AT])
+    known = ((bundle, segments) for bundle, segments in readings if segments)
+    for bundle, segments in islice(known, _MOST_NEIGHBOURS):
+        model = segments[-1].manifest.model
         units = (unit for segment in segments for unit in segment.units)
         contexts = dict.fromkeys(unit.origin.context for unit in units)
         same = {op_packages(item) for item in contexts} == {op_packages(context)}
@@ -115,10 +120,17 @@ def named(repository: Repository, text: str) -> tuple[Bundle, ...]:
 
 
 def _of_model(bundles: Iterable[Bundle], digest: str) -> tuple[Bundle, ...]:
-    """The bundle of a model, else the directories that were pushed under the name alone."""
+    """The bundle of a model, and then the directories that were pushed under the name alone."""
     by_model = {bundle.address.model: bundle for bundle in bundles}
-    best = by_model.get(digest) or by_model.get(ANY_MODEL)
-    return () if best is None else (best,)
+    return tuple(by_model[model] for model in (digest, ANY_MODEL) if model in by_model)
+
+
+def _first_trusted(repository: Repository, bundles: Sequence[Bundle]) -> tuple[Bundle, ...]:
+    """The first of these of which anything is trusted; where nothing is, the first."""
+    if repository.trust.is_everyone:
+        return tuple(bundles[:1])
+    trusted = (bundle for bundle in bundles if repository.read(bundle).segments)
+    return tuple(islice(trusted, 1)) or tuple(bundles[:1])
 
 
 def _environment(environment: EnvironmentLike | None, listed: Iterable[Bundle]) -> tuple[str, bool]:

@@ -21,6 +21,7 @@ from cachesvc.local.quarantine import read_quarantine
 from cachesvc.local.toolchain import c_compiler, python_headers
 from cachesvc.runtime.compiler import has_compiler
 from cachesvc.runtime.directories import current
+from cachesvc.start.access import access
 
 _NO_TEMPORARY = Finding(
     "no temporary directory",
@@ -71,7 +72,7 @@ class Checkup:
 
     def _live(self, environment: str) -> Live | None:
         try:
-            live = current(environment)
+            live = current(environment, access().scope)
         except TccacheError as error:
             self.findings.append(
                 Finding(

@@ -18,9 +18,9 @@ from cachesvc.start.checkup import Checkup
 from cachesvc.start.diagnose import diagnose
 from cachesvc.start.examined import Examined
 from cachesvc.start.failed import failure
+from cachesvc.start.given_path import directory
 from cachesvc.start.process import fresh_environment, run_program, workplace
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.settings import directory
 
 EXAMINATION = "cachesvc.start.examination"
 STARTS = ("cold", "local")

@@ -10,10 +10,11 @@ from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin
 from cachesvc.local.layout import unit_key
 from cachesvc.local.ledger import Ledger
+from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact
 from cachesvc.local.slim import slim
 from cachesvc.local.tree import FoundUnit, Scan, scan
-from cachesvc.runtime.directories import current
+from cachesvc.runtime.directories import of_process
 from cachesvc.start.trees import Trees, live_folders
 
 _KEYED = ("inductor/fxgraph/", "inductor/aotautograd/")
@@ -24,7 +25,8 @@ class Goods:
     """Units, who made those that were once seeded here, and the context of those made here.
 
     `signers` has, for each unit that is or holds what was seeded here, the keys that had signed it;
-    `unsigned` are the keys of units that were left out for them.
+    `unsigned` are the keys of units that were left out for them. `live` is the live directory that
+    the units lie in; None for directories that a user named.
     """
 
     scan: Scan
@@ -32,6 +34,7 @@ class Goods:
     context: Components
     signers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unsigned: frozenset[str] = frozenset()
+    live: Live | None = None
 
     def only(self, wanted: Callable[[FoundUnit], bool]) -> Goods:
         """Those of the units that are wanted."""
@@ -59,21 +62,23 @@ def from_trees(trees: Trees, context: Components | None = None) -> Goods:
     return Goods(scan(trees.folders(), trees.artifacts()), {}, context or Components())
 
 
-def from_live_directory(environment: str) -> Goods:
-    """What lies in the live directory."""
-    return _live_goods(environment, (), Components())
+def from_live_directory(environment: str, trust: str | None) -> Goods:
+    """What lies in the live directory for an environment and a trust (their digests)."""
+    return _live_goods(of_process(environment, trust), (), Components())
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What a process has compiled or used until now: artifacts, units, and its context."""
+    """What a process has compiled or used until now, in its live directory: artifacts, units, and
+    its context."""
 
     artifacts: tuple[Artifact, ...]
     used: frozenset[str]
     context: Components
+    live: Live
 
 
-def take_stock(environment: str) -> Stock:
+def take_stock(environment: str, trust: str | None) -> Stock:
     """The stock of this process, to be taken in the thread that compiled: threads differ in their
     settings."""
     from cachesvc.runtime.context import read_context
@@ -81,13 +86,12 @@ def take_stock(environment: str) -> Stock:
     from cachesvc.runtime.used import used_units
 
     artifacts = capture()
-    used = used_units(artifacts, current(environment).folder("inductor"))
-    return Stock(artifacts, used, read_context())
+    live = of_process(environment, trust)
+    used = used_units(artifacts, live.folder("inductor"))
+    return Stock(artifacts, used, read_context(), live)
 
 
-def from_stock(
-    stock: Stock, environment: str, model: str, suspects: frozenset[str] = frozenset()
-) -> Goods:
+def from_stock(stock: Stock, model: str, suspects: frozenset[str] = frozenset()) -> Goods:
     """What this process has compiled or used for a model (its digest), without the suspects.
 
     The live directory may hold more: what other processes compiled, and what was brought for
@@ -97,7 +101,7 @@ def from_stock(
     from cachesvc.runtime.used import graph_units
 
     artifacts = tuple(a for a in stock.artifacts if not suspects.intersection(graph_units((a,))))
-    goods = _live_goods(environment, artifacts, stock.context)
+    goods = _live_goods(stock.live, artifacts, stock.context)
     return goods.only(
         lambda unit: (
             unit.key not in suspects
@@ -114,12 +118,13 @@ def _belongs(unit: FoundUnit, origin: Origin | None, model: str, used: frozenset
     return origin.model in (model, ANY_MODEL)
 
 
-def _live_goods(environment: str, artifacts: tuple[Artifact, ...], context: Components) -> Goods:
-    live = current(environment)
+def _live_goods(live: Live, artifacts: tuple[Artifact, ...], context: Components) -> Goods:
     scanned = scan(live_folders(live), artifacts)
     ledger = Ledger.read(live.places.records)
-    signers = dict(_signers(scanned, artifacts, ledger))
-    return Goods(scanned, _origins(scanned, ledger), context, signers)
+    signers: dict[str, frozenset[str]] = {}
+    for unit, keys in _signers(scanned, artifacts, ledger):
+        signers[unit] = keys & signers.get(unit, keys)
+    return Goods(scanned, _origins(scanned, ledger), context, signers, live=live)
 
 
 def _signers(

@@ -14,7 +14,7 @@ from cachesvc.local.quarantine import SetAside, read_quarantine
 from cachesvc.repository.listing import Bundle
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.runtime.directories import current
-from cachesvc.start.access import TrustLike
+from cachesvc.start.access import TrustLike, access
 from cachesvc.start.bundles import matching
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import own_environment
@@ -91,7 +91,7 @@ def list_set_aside() -> tuple[SetAside, ...]:
     if environment is None:
         return ()
     try:
-        return read_quarantine(current(environment).places.records)
+        return read_quarantine(current(environment, access().scope).places.records)
     except TccacheError:  # no directory can be used, so nothing was ever set aside in one
         return ()
 

@@ -6,8 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cachesvc.core.errors import UsageError
-from cachesvc.start.settings import directory
+from cachesvc.start.given_path import directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,13 @@ def make_key(file: str | os.PathLike[str]) -> Key:
 def read_key(file: str | os.PathLike[str]) -> Key:
     """What a file of keys holds. Raises UsageError if it holds none, UntrustedError if others could
     read a private key in it, or exchange a public one."""
-    from cachesvc.repository.keys import read_public_keys, read_signing_key
+    from cachesvc.repository.keys import (
+        holds_private_key,
+        read_public_keys,
+        read_signing_key,
+    )
 
     path = directory(file)
-    try:
-        return Key(str(path), tuple(sorted(read_public_keys(path))), private=False)
-    except UsageError:
+    if holds_private_key(path):
         return Key(str(path), (read_signing_key(path).public,), private=True)
+    return Key(str(path), tuple(sorted(read_public_keys(path))), private=False)

@@ -81,7 +81,10 @@ def prefetch(
         chosen_tier(tier)
     if is_disabled():
         return Begun(label, refusal=DISABLED)
-    asked = _asked(label, store, trust)
+    try:
+        asked = _asked(label, store, trust)
+    except UsageError as error:  # of whom to trust, which the start tells again
+        return Begun(label, refusal=str(error))
     found = _begun.get(asked)
     if found is None or not found.is_own:
         found = Begun(label)

@@ -12,6 +12,7 @@ from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
 from cachesvc.core.manifest import Origin
 from cachesvc.core.merge import covers
 from cachesvc.core.proof import Proof
+from cachesvc.core.trust import shown_keys
 from cachesvc.local.devices import foreign_devices
 from cachesvc.local.needs import unit_needs
 from cachesvc.local.tree import FoundFile, FoundUnit
@@ -77,20 +78,49 @@ def publish_goods(
     publishes; TccacheError if there is nothing to publish, IntegrityError if all of it is damaged,
     and what the store raises.
     """
-    if not repository.trust.is_everyone and not repository.keys:
-        raise UsageError(
-            f"what is published to {repository.store.url} would not be signed, and only what is"
-            " signed is used here: sign it with --sign-with FILE, TCCACHE_SIGN_WITH or sign_with="
-        )
+    require_key(repository)
     for attempt in range(_ATTEMPTS):
         progress("read the cache directories")
-        goods = collect().signable(repository.signing)
+        goods = collect()
+        _check_live(goods, repository)
+        goods = goods.signable(repository.signing)
         try:
             return again_if_moved(lambda: _publish(repository, goal, facts, goods, progress))  # noqa: B023
         except ChangedWhilePacked:
             if attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def require_key(repository: Repository) -> None:
+    """Raises UsageError where what is published would be of no use to readers like this process:
+    it would not be signed, or by a key that is not trusted here."""
+    trust, signing = repository.trust, repository.signing
+    if trust.is_everyone and not signing & trust.revoked:
+        return
+    if not signing:
+        raise UsageError(
+            f"what is published to {repository.store.url} would not be signed, and only what is"
+            " signed is used here: sign it with --sign-with FILE, TCCACHE_SIGN_WITH or sign_with="
+        )
+    if not signing <= trust.accepted:
+        raise UsageError(
+            f"what is published to {repository.store.url} would be signed by"
+            f" {shown_keys(signing - trust.accepted)}, which is not trusted here, or is revoked:"
+            " trust its public half too, or sign with another key"
+        )
+
+
+def _check_live(goods: Goods, repository: Repository) -> None:
+    """Nobody signs what lies where others may have left anything."""
+    live = goods.live
+    if repository.keys and live is not None and live.trust in (None, ""):
+        raise UsageError(
+            f"what lies in {live.root} cannot be signed: whoever could write to the store was"
+            " trusted when it was filled, so it may hold what others have made; trust keys from the"
+            " first start on (TCCACHE_TRUST=FILE.pub), sign with `tccache build`, or name the"
+            " directories that are to be signed"
+        )
 
 
 def _publish(

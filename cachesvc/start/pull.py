@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from cachesvc.start.access import TrustLike
 from cachesvc.start.bring import brought_of, held_tiers, remember
 from cachesvc.start.bundles import Selection, again_if_moved, select
 from cachesvc.start.deadline import Deadline, within
+from cachesvc.start.given_path import directory
 from cachesvc.start.options import seconds_if_any
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.settings import DISABLED, StoreLike, directory, is_disabled, open_repository
+from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike
 from cachesvc.start.transfer import Holdings, holdings, seed
 from cachesvc.start.trees import PathLike, Trees
-from cachesvc.start.untrusted import evict_untrusted
 
 _GAVE_UP = "nothing was brought; pull again, or give it more time"
 
@@ -116,13 +116,12 @@ def _bring(
 ) -> Pulled:
     found = holdings(repository, chosen.bundles, foreign=chosen.foreign)
     refused = tuple(item.reason for item in found.refused)
-    evicted = () if trees else tuple(_evicted(repository, chosen))
     if not found.units:
-        if refused:
+        if refused and not found.segments:
             raise _unusable(found.refused)
-        return Pulled((), Transfer(left_out=found.left_out))
+        return Pulled((), Transfer(left_out=found.left_out), notes=refused)
     with scratch("mega") as folder:
-        places, notes = _places(found, trees, folder)
+        places, notes = _places(found, trees, folder, repository.trust.digest)
         transfer = seed(repository, found, places, progress=progress, deadline=limit)
         artifacts = _write_mega(found, places, trees)
     if not trees:
@@ -133,14 +132,8 @@ def _bring(
         transfer=transfer,
         directories=_directories(found, places, trees.mega if artifacts else None, trees),
         artifacts=artifacts,
-        notes=(*notes, *evicted, *refused),
+        notes=(*notes, *refused),
     )
-
-
-def _evicted(repository: Repository, chosen: Selection) -> Iterator[str]:
-    """Whatever comes of this pull, what is not trusted any more is not left in its place."""
-    for environment in {bundle.address.environment for bundle in chosen.bundles}:
-        yield from evict_untrusted(current(environment).places, repository.trust)
 
 
 def _unusable(refused: tuple[Refused, ...]) -> TccacheError:
@@ -155,12 +148,14 @@ def _unusable(refused: tuple[Refused, ...]) -> TccacheError:
     return IntegrityError(f"nothing usable was found: {told}", reasons)
 
 
-def _places(found: Holdings, trees: Trees, spare: Path) -> tuple[Places, tuple[str, ...]]:
+def _places(
+    found: Holdings, trees: Trees, spare: Path, trust: str | None
+) -> tuple[Places, tuple[str, ...]]:
     """The live directory, or just the directories that were named."""
     if not trees:
         manifest = found.newest
         assert manifest is not None  # noqa: S101 - units come from manifests
-        live = current(manifest.address.environment)
+        live = current(manifest.address.environment, trust)
         return live.places, live.notes
     folders = tuple(trees.targets())
     root = folders[0][1] if folders else spare

@@ -16,7 +16,7 @@ from cachesvc.start.access import Paths, TrustLike, access
 from cachesvc.start.beside import Beside
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.publishing import Pushed, facts_of, publish_goods
+from cachesvc.start.publishing import Pushed, facts_of, publish_goods, require_key
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.tags import checked_tags
 from cachesvc.start.target import EnvironmentLike, Target, target
@@ -60,10 +60,11 @@ def push(
         address = target(model, label=label, environment=environment, salt=salt).address
         return Pushed(Publication(address, None), 0, 0, 0, warnings=(DISABLED,))
     repository = open_repository(store, access(trust, sign_with))
+    require_key(repository)
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
     facts = _facts(goal, report, checked_tags(tags))
-    collect = _collector(model, goal, trees, report)
+    collect = _collector(model, goal, trees, report, repository.trust.digest)
     return publish_goods(repository, goal, facts, _slim(collect) if slim else collect, progress)
 
 
@@ -82,10 +83,11 @@ def push_beside(
     """
     goal = _goal(model, label, None, salt, report)
     facts = _facts(goal, report, ())
-    collect = _collector(model, goal, Trees(), report)
+    said = access(trust)
+    collect = _collector(model, goal, Trees(), report, said.scope)
     # A fork while that thread imports would inherit a lock on the module, held for ever.
     load_parsers()
-    return Beside(lambda: publish_goods(open_repository(store, trust), goal, facts, collect))
+    return Beside(lambda: publish_goods(open_repository(store, said), goal, facts, collect))
 
 
 def push_made(
@@ -104,31 +106,34 @@ def push_made(
     """
     facts = _facts(goal, report, ())
     facts = replace(facts, coverage=tuple(dict.fromkeys((*facts.coverage, *calls))))
-    environment, model = goal.environment.digest, goal.address.model
-    stock = replace(take_stock(environment), context=context)
+    said, model = access(trust), goal.address.model
+    stock = replace(take_stock(goal.environment.digest, said.scope), context=context)
     if model == ANY_MODEL:  # what is found by a name alone are directories
         stock = replace(stock, artifacts=())
     suspects = report.suspects if report else frozenset()
     return publish_goods(
-        open_repository(store, trust),
+        open_repository(store, said),
         goal,
         facts,
-        lambda: from_stock(stock, environment, model, suspects),
+        lambda: from_stock(stock, model, suspects),
     )
 
 
 def _collector(
-    model: Any, goal: Target, trees: Trees, report: Report | None
+    model: Any, goal: Target, trees: Trees, report: Report | None, trust: str | None
 ) -> Callable[[], Goods]:
-    """Collects anew each time, as files may have changed; what the process knows is taken once."""
+    """Collects anew each time, as files may have changed; what the process knows is taken once.
+
+    `trust` is the digest of the trust under which the live directory is filled.
+    """
     environment = goal.environment.digest
     if trees:
         return lambda: from_trees(trees)
     if isinstance(model, str):
-        return lambda: from_live_directory(environment)
-    stock = take_stock(environment)
+        return lambda: from_live_directory(environment, trust)
+    stock = take_stock(environment, trust)
     suspects = report.suspects if report else frozenset()
-    return lambda: from_stock(stock, environment, goal.address.model, suspects)
+    return lambda: from_stock(stock, goal.address.model, suspects)
 
 
 def _slim(collect: Callable[[], Goods]) -> Callable[[], Goods]:

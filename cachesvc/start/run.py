@@ -40,7 +40,6 @@ from cachesvc.start.settings import (
     open_repository,
 )
 from cachesvc.start.trees import live_folders
-from cachesvc.start.untrusted import evict_untrusted
 
 SETTLE_S = 10.0
 PATIENCE_S = 30.0
@@ -204,7 +203,7 @@ class _Run:
             if os.environ.get(variable) == off:
                 self.note(f"{variable}={off} is set, so the compiler uses no cache of that kind")
         self.environment = read_environment()
-        self.live = current(self.environment.digest)
+        self.live = current(self.environment.digest, self.trust.scope)
         hold(self.live.places, inherited=True)
         for text in self.live.notes:
             self.note(text)
@@ -300,8 +299,6 @@ class _Run:
 
 def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
     run.progress(f"look for bundles of {run.name}")
-    evicted = evict_untrusted(live.places, run.trust.trusted(run.trust.signing_keys()))
-    notes = tuple(evicted)
     repository = open_repository(run.store, run.trust)
 
     def attempt() -> Brought:
@@ -318,7 +315,6 @@ def _pull(run: _Run, live: Live, deadline: Deadline) -> _Pulled:
         frozenset(brought.units),
         transfer,
         (
-            *notes,
             *brought.refused,
             *_left_out(transfer.left_out),
             *_set_aside(transfer.set_aside),

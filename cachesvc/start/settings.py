@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cachesvc.core.errors import UsageError
@@ -54,13 +53,3 @@ def chosen_repository(store: StoreLike | None, trust: TrustLike | None) -> Repos
     keys = said.signing_keys()
     trusted = said.trusted(keys)
     return Repository(open_store(place, trusted=said.is_said), trusted, keys)
-
-
-def directory(path: str | os.PathLike[str]) -> Path:
-    """An absolute path, links not followed: it is only a place to read from or write to.
-
-    Raises UsageError for an empty one, as a variable that is not set leaves it.
-    """
-    if not os.fspath(path):
-        raise UsageError("an empty path names no directory or file")
-    return Path(path).expanduser().absolute()

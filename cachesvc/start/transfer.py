@@ -11,6 +11,7 @@ from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.merge import Segment, fewest_packs, merge
 from cachesvc.core.report import Transfer
 from cachesvc.core.requirement import Capabilities
+from cachesvc.local.filled_for import fill_for
 from cachesvc.local.host import read_capabilities
 from cachesvc.local.places import Places
 from cachesvc.local.seed import Seeder
@@ -53,6 +54,13 @@ class Holdings:
                     signed[unit.key] = signed.get(unit.key, frozenset()) | segment.signers
         return signed
 
+    def signed_by(self, keys: frozenset[str]) -> dict[str, Unit]:
+        """The units, by key, that all these keys have signed."""
+        signers = self.signers if keys else {}
+        return {
+            key: unit for key, unit in self.units.items() if keys <= signers.get(key, frozenset())
+        }
+
     @property
     def newest(self) -> Manifest | None:
         """The manifest of the segment that was written last."""
@@ -60,12 +68,15 @@ class Holdings:
         return max(manifests, key=lambda manifest: manifest.created, default=None)
 
 
-def holdings(repository: Repository, bundles: Iterable[Bundle], *, foreign: bool) -> Holdings:
+def holdings(
+    repository: Repository, bundles: Iterable[Bundle], *, foreign: bool, signed: bool = False
+) -> Holdings:
     """Reads the bundles' manifests and sorts out what this host cannot use.
 
-    `foreign` bundles are of another machine and are only moved, so nothing is left out.
+    `foreign` bundles are of another machine and are only moved, so nothing is left out. With
+    `signed` it is found out who has signed them, also where nobody asks for that.
     """
-    readings = tuple(repository.read(bundle) for bundle in bundles)
+    readings = tuple(repository.read(bundle, signed=signed) for bundle in bundles)
     units = [unit for reading in readings for segment in reading.segments for unit in segment.units]
     host = capabilities(units, foreign=foreign)
     fitting: list[Unit] = []
@@ -116,6 +127,7 @@ def seed(
     started = time.perf_counter()
     deadline.check()
     with Seeder(places) as seeder, deadline.holding(seeder.let_go):
+        fill_for(places.root, places.records, repository.trust.digest)
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
         cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})
         if len(cover.units) < len(plan.missing):

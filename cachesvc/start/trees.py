@@ -11,7 +11,7 @@ from pathlib import Path
 from cachesvc.core.errors import IntegrityError, UsageError
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact, take_apart
-from cachesvc.start.settings import directory
+from cachesvc.start.given_path import directory
 
 PathLike = str | os.PathLike[str]
 _LABEL = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")

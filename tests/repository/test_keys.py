@@ -119,7 +119,7 @@ def test_a_public_key_that_others_could_exchange(tmp_path: Path) -> None:
     """It is no word of whom to trust."""
     make_key(tmp_path / "a.key")
     (tmp_path / "a.key.pub").chmod(0o666)
-    with pytest.raises(UntrustedError, match="chmod o-w"):
+    with pytest.raises(UntrustedError, match="chmod go-w"):
         read_public_keys(tmp_path / "a.key.pub")
 
 

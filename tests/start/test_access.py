@@ -56,15 +56,29 @@ def test_an_access_says_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store of this process's own is not measured by keys for another one."""
     monkeypatch.setenv("TCCACHE_TRUST", "/a.pub")
     monkeypatch.setenv("TCCACHE_SIGN_WITH", "/k")
-    assert access(PRIVATE) is PRIVATE
-    assert access(PRIVATE, "/k").sign_with == ("/k",)
+    assert access(PRIVATE) == PRIVATE
+    changed = access(PRIVATE, "/k", max_age_s=5, revoked="/gone")
+    assert changed == Access(("store",), ("/k",), 5, ("/gone",))
 
 
-@pytest.mark.parametrize("trust", ["", [""], ["store", "/a.pub"], ["/a.pub", "store"]])
-def test_what_cannot_be_meant(trust: str | list[str]) -> None:
-    """An empty text is a variable that was not set; the word and keys contradict each other."""
+@pytest.mark.parametrize(
+    "trust",
+    ["", [""], [], ["store", "/a.pub"], ["/a.pub", "store"], "~nosuchuser/a.pub", "a\0b"],
+)
+def test_what_cannot_be_meant(monkeypatch: pytest.MonkeyPatch, trust: str | list[str]) -> None:
+    """An empty text is a variable that was not set, an empty list a pattern that found no file; the
+    word and keys contradict each other. None of it falls back on something else."""
+    monkeypatch.setenv("TCCACHE_TRUST", "/b.pub")
     with pytest.raises(UsageError):
         access(trust)
+
+
+def test_a_file_of_the_name_of_the_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path is a path."""
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("store"), Path("./store"), "./store"):
+        assert access(path).trust == (str(tmp_path / "store"),)
+    assert access(sign_with="store").sign_with == (str(tmp_path / "store"),)
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "1 month", "1e3s", "0s", "\u0661d"])
@@ -87,7 +101,7 @@ def test_a_shared_store_needs_somebody_to_vouch(
     signing = chosen_repository(shared, access(sign_with=tmp_path / "B"))
     assert (signing.trust.keys, signing.signing) == ({two}, {two})
     both = chosen_repository(shared, access(tmp_path / "A.pub", tmp_path / "B"))
-    assert (both.trust.keys, both.signing) == ({one, two}, {two})
+    assert (both.trust.keys, both.signing) == ({one}, {two})
     word = chosen_repository(shared, access("store", tmp_path / "B"))
     assert (word.trust.keys, word.signing) == (None, {two})
 

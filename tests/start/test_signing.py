@@ -14,6 +14,7 @@ from cachesvc.local.host import read_environment
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS
+from cachesvc.runtime.directories import current
 from cachesvc.start.access import access
 from cachesvc.start.inspect import show
 from cachesvc.start.keys import make_key
@@ -55,13 +56,14 @@ class Place:
         said = [self.folder / f"{key}.pub" for key in keys] or "store"
         return pull("m", store=self.store, trust=said, **options)
 
-    @property
-    def live(self) -> Path:
-        return self.folder / "home" / "live" / read_environment().digest[:16]
+    def live(self, *keys: str) -> Path:
+        """Inductor's part of the live directory of who trusts these keys."""
+        said = access([self.folder / f"{key}.pub" for key in keys] or "store")
+        return current(read_environment().digest, said.scope).folder("inductor")
 
-    def held(self) -> set[str]:
-        """The units in the live directory."""
-        inductor = self.live / "inductor"
+    def held(self, *keys: str) -> set[str]:
+        """The units in that directory."""
+        inductor = self.live(*keys)
         files = inductor.rglob("entry")
         return {file.parent.relative_to(inductor).as_posix() for file in files}
 
@@ -75,11 +77,11 @@ def test_what_is_signed_is_pulled_with_the_key(place: Place) -> None:
     """And is known from then on as signed."""
     place.push(GOOD, key="A")
     assert place.pull("A").transfer.seeded == 1
-    assert place.held() == {GOOD}
-    signers = Ledger.read(place.live / RECORDS).signers
+    assert place.held("A") == {GOOD}
+    signers = Ledger.read(place.live("A").parent / RECORDS).signers
     (public,) = make_public(place, "A")
     assert signers == {f"inductor/{GOOD}": frozenset({public})}
-    again = place.pull("A", "B")
+    again = place.pull("A")
     assert (again.transfer.seeded, again.transfer.in_place, again.notes) == (0, 1, ())
 
 
@@ -96,7 +98,7 @@ def test_what_is_not_signed_by_the_key_is_refused(place: Place, by: str | None) 
     with pytest.raises(UntrustedError, match="nothing trusted") as caught:
         place.pull("A")
     assert str(segment) in str(caught.value)
-    assert place.held() == set()
+    assert place.held("A") == set()
     assert lookup("m", store=place.store, trust=place.folder / "A.pub").hit is False
 
 
@@ -105,74 +107,102 @@ def test_beside_what_is_not_trusted(place: Place) -> None:
     place.push(GOOD, key="A")
     evil = place.push(EVIL, key="B")
     pulled = place.pull("A")
-    assert place.held() == {GOOD}
+    assert place.held("A") == {GOOD}
     assert [str(evil) in note and "not trusted here" in note for note in pulled.notes] == [True]
 
 
 def test_a_directory_from_before_keys_were_trusted(place: Place) -> None:
-    """What an earlier start has brought from anybody goes before the compiler sees it; what only
-    lies there because the same was signed too stays."""
-    place.push(EVIL, GOOD)
+    """What was brought from anybody stays apart: whoever trusts keys has a directory of its own,
+    one for each set of keys, and what is revoked there starts a new one."""
+    place.push(EVIL)
+    place.push(GOOD, key="A")
     place.pull()
     assert place.held() == {EVIL, GOOD}
-    (place.live / "inductor" / MINE).mkdir(parents=True)
-    (place.live / "inductor" / MINE / "entry").write_text("made here")
-    place.push(GOOD, key="A")
-    pulled = place.pull("A")
-    assert place.held() == {GOOD, MINE}
-    assert any("removed from" in note for note in pulled.notes)
-    assert not any("removed from" in note for note in place.pull("A").notes)
-
-
-def test_nothing_trusted_any_more(place: Place) -> None:
-    """It goes even where nothing comes in its place."""
-    place.push(EVIL)
-    place.pull()
+    place.pull("A")
+    assert place.held("A") == {GOOD}
+    assert place.held() == {EVIL, GOOD}
+    gone = place.folder / "gone"
+    gone.write_text(f"{'0' * 64}\n")
+    said = access(place.folder / "A.pub", revoked=gone)
+    assert pull("m", store=place.store, trust=said).transfer.seeded == 1
     with pytest.raises(UntrustedError):
-        place.pull("A")
-    assert place.held() == set()
+        place.pull("B")
+    assert place.held("B") == set()
+
+
+@pytest.mark.parametrize("first", [(), ("A",)])
+def test_a_directory_that_the_user_set(
+    place: Place, monkeypatch: pytest.MonkeyPatch, first: tuple[str, ...]
+) -> None:
+    """It is filled under one trust for all its life, and passed over under any other, told."""
+    place.push(GOOD, key="A")
+    own = place.folder / "own"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(own))
+    other: tuple[str, ...] = ("A", "B") if first else ("A",)
+    assert dict(place.pull(*first).directories)["inductor"] == str(own)
+    pulled = place.pull(*other)
+    assert dict(pulled.directories)["inductor"] != str(own)
+    assert any("passed over" in note and "another trust" in note for note in pulled.notes)
+    again = place.pull(*first)
+    assert (dict(again.directories)["inductor"], again.transfer.seeded) == (str(own), 0)
+    if first:
+        assert dict(place.pull().directories)["inductor"] != str(own)
+
+
+def test_directories_that_are_named(place: Place) -> None:
+    """The same holds for them; there is nothing to pass them over for."""
+    place.push(GOOD, key="A")
+    place.pull(inductor_dir=place.folder / "named")
+    with pytest.raises(UntrustedError, match="name another directory"):
+        place.pull("A", inductor_dir=place.folder / "named")
+    place.pull("A", inductor_dir=place.folder / "other")
+    with pytest.raises(UntrustedError, match="name another directory"):
+        place.pull(inductor_dir=place.folder / "other")
 
 
 def test_a_receipt_counts_for_those_who_ask_for_no_more(place: Place) -> None:
-    """What was found in place under one trust is looked at again under another."""
+    """What was found in place is looked at again where an age is asked for."""
     place.push(GOOD, key="A")
-    place.pull()
-    assert place.pull("A").notes != ()  # unsigned, as far as the first pull had looked
-    assert place.pull("A").notes == ()
-    with pytest.raises(UntrustedError):
-        place.pull("B")
-    assert place.held() == set()
+    for _ in range(2):
+        assert place.pull("A").notes == ()
+    said = access(place.folder / "A.pub", max_age_s=1e-6)
+    with pytest.raises(UntrustedError, match="was made at"):
+        pull("m", store=place.store, trust=said)
 
 
 def test_a_key_signs_what_was_made_here_alone(place: Place) -> None:
-    """What others have pushed and this machine has pulled is not pushed again as one's own."""
-    place.push(EVIL)
-    place.pull()
-    (place.live / "inductor" / MINE).mkdir(parents=True)
-    (place.live / "inductor" / MINE / "entry").write_text("made here")
-    said = access("store", place.folder / "A")
-    pushed = push("m", store=place.store, trust=said)
-    assert pushed.publication.added == 1
-    assert any(EVIL in text and "not signed" in text for text in pushed.warnings)
-    shutil.rmtree(place.folder / "home")
-    place.pull("A")
-    assert place.held() == {MINE}
-
-
-def test_a_key_signs_again_what_it_has_signed(place: Place) -> None:
-    """As where a bundle is copied to another store; a directory that the user names is signed by
-    that."""
+    """What others have pushed, and this machine has pulled as it trusts them too, is not pushed
+    as one's own; what this key has signed is, as where a bundle is copied to another store."""
     place.push(GOOD, key="A")
     place.push(EVIL, key="B")
+    both = [place.folder / "A.pub", place.folder / "B.pub"]
     place.pull("A", "B")
-    elsewhere = place.folder / "elsewhere"
-    pushed = push("m", store=elsewhere, sign_with=place.folder / "A")
-    assert pushed.publication.added == 1
-    assert any(EVIL in text for text in pushed.warnings)
-    named = push(
-        "m", store=elsewhere, sign_with=place.folder / "A", inductor_dir=place.live / "inductor"
-    )
-    assert named.publication.added == 1
+    make(place.live("A", "B") / MINE)
+    pushed = push("m", store=place.folder / "elsewhere", trust=access(both, place.folder / "A"))
+    assert pushed.publication.added == 2
+    assert [EVIL in text and "not signed" in text for text in pushed.warnings] == [True]
+    shutil.rmtree(place.folder / "home")
+    pull("m", store=place.folder / "elsewhere", trust=place.folder / "A.pub")
+    assert place.held("A") == {GOOD, MINE}
+
+
+def test_what_anybody_may_have_filled_is_not_signed(place: Place) -> None:
+    """Not even what seems to be made here: code that has run may have left anything. What the user
+    names is signed, as that is what a flag means."""
+    place.push(EVIL)
+    place.pull()
+    make(place.live() / MINE)
+    said = access("store", place.folder / "A")
+    with pytest.raises(UsageError, match=r"cannot be signed.*name the directories"):
+        push("m", store=place.store, trust=said)
+    named = push("m", store=place.store, trust=said, inductor_dir=place.live())
+    assert named.publication.added == 2
+
+
+def make(unit: Path) -> None:
+    """What a compiler leaves."""
+    unit.mkdir(parents=True)
+    (unit / "entry").write_text("made here")
 
 
 def test_a_graph_that_came_in_a_mega_cache(place: Place) -> None:
@@ -180,14 +210,15 @@ def test_a_graph_that_came_in_a_mega_cache(place: Place) -> None:
     foreign, and neither is the artifact of a graph that was brought as files."""
     file = place.folder / "mega"
     file.write_bytes(put_together([Artifact("inductor", "fabc", b"a graph")]))
-    push("m", store=place.store, trust="store", mega=file)
-    place.pull()
+    push("m", store=place.store, trust=access("store", place.folder / "B"), mega=file)
+    both = [place.folder / "A.pub", place.folder / "B.pub"]
+    place.pull("A", "B")
     for unit in ("fxgraph/ab/fabc", MINE):
-        (place.live / "inductor" / unit).mkdir(parents=True)
-        (place.live / "inductor" / unit / "entry").write_text(unit)
-    pushed = push("m", store=place.store, sign_with=place.folder / "A")
+        make(place.live("A", "B") / unit)
+    elsewhere = place.folder / "elsewhere"
+    pushed = push("m", store=elsewhere, trust=access(both, place.folder / "A"))
     assert pushed.publication.added == 1
-    (manifest,) = (path.with_suffix(".json") for path in place.store.rglob("*.sig"))
+    (manifest,) = (path.with_suffix(".json") for path in elsewhere.rglob("*.sig"))
     assert [unit["key"] for unit in json.loads(manifest.read_bytes())["units"]] == [
         f"inductor/{MINE}"
     ]
@@ -195,11 +226,28 @@ def test_a_graph_that_came_in_a_mega_cache(place: Place) -> None:
 
 def test_nothing_that_a_key_may_sign(place: Place) -> None:
     """It says why there is nothing to publish."""
-    place.push(EVIL)
-    place.pull()
+    place.push(EVIL, key="B")
+    place.pull("A", "B")
+    both = [place.folder / "A.pub", place.folder / "B.pub"]
     with pytest.raises(TccacheError, match=r"nothing to publish.*not signed"):
-        push("m", store=place.folder / "elsewhere", sign_with=place.folder / "A")
+        push("m", store=place.folder / "elsewhere", trust=access(both, place.folder / "A"))
     assert not (place.folder / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+def test_a_key_that_is_not_trusted_here_does_not_sign(place: Place, revoked: bool) -> None:
+    """Readers like this one would pass over what it wrote, and each push would write it again."""
+    gone = place.folder / "gone"
+    gone.write_text(f"{make_public(place, 'A')[0]}\n" if revoked else "")
+    trusted = place.folder / ("A.pub" if revoked else "B.pub")
+    with pytest.raises(UsageError, match="not trusted here, or is revoked"):
+        push(
+            "m",
+            store=place.store,
+            trust=access(trusted, place.folder / "A", revoked=gone),
+            inductor_dir=place.folder,
+        )
+    assert not place.store.exists()
 
 
 def test_who_trusts_keys_signs(place: Place) -> None:
@@ -215,7 +263,7 @@ def test_who_trusts_keys_signs(place: Place) -> None:
 
 
 def test_revoked_and_too_old(place: Place) -> None:
-    """Both refuse what is rightly signed; a revoked segment leaves the live directory, too."""
+    """Both refuse what is rightly signed, and nothing of it is in the live directory."""
     segment = place.push(GOOD, key="A")
     place.pull("A")
     gone = place.folder / "gone"
@@ -227,10 +275,9 @@ def test_revoked_and_too_old(place: Place) -> None:
     ):
         with pytest.raises(UntrustedError, match=r"is revoked|was made at"):
             pull("m", store=place.store, trust=said)
-        if said.revoked:
-            assert place.held() == set()
-            place.pull("A")
-            assert place.held() == {GOOD}
+    for said in (access(place.folder / "A.pub", revoked=gone), access("store", revoked=gone)):
+        live = current(read_environment().digest, said.scope)
+        assert not list(live.root.rglob("entry"))
 
 
 def test_tampered_with_after_it_was_signed(place: Place) -> None:
@@ -245,10 +292,10 @@ def test_tampered_with_after_it_was_signed(place: Place) -> None:
             with pytest.raises(TccacheError) as caught:
                 place.pull("A")
             assert caught.value.exit_code == 4
-            assert place.held() == set()
+            assert place.held("A") == set()
         path.write_bytes(data)
     place.pull("A")
-    assert place.held() == {GOOD}
+    assert place.held("A") == {GOOD}
 
 
 def test_another_manifest_under_a_good_signature(place: Place) -> None:
@@ -258,7 +305,7 @@ def test_another_manifest_under_a_good_signature(place: Place) -> None:
     evil = place.push(EVIL)
     shutil.copy(good, good.with_name(f"{evil}.sig"))
     pulled = place.pull("A")
-    assert place.held() == {GOOD}
+    assert place.held("A") == {GOOD}
     assert any(str(evil) in note and "is not signed" in note for note in pulled.notes)
 
 

@@ -1,0 +1,51 @@
+"""Reading a file that decides whom to trust."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from cachesvc.core.errors import UntrustedError, UsageError
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def read_guarded(file: Path, what: str, most: int, *, secret: bool = False) -> bytes:
+    """The bytes of a file; `what` names its kind in errors.
+
+    A link is followed, since mounted secrets and configuration are links, and for the same reason
+    nobody asks who could exchange the directory. Raises UsageError if it cannot be read, is no
+    file, or has more than `most` bytes; UntrustedError if it belongs to another user than this one
+    or root, or if others could write it, or, where it is `secret`, every user read it.
+    """
+    try:
+        # Without O_NONBLOCK a named pipe in the way would be waited for.
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(number, "rb") as opened:
+            status = os.fstat(opened.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{file} is no file, and so not {what}")
+            data = opened.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {what} {file}: {error.strerror or error}") from None
+    if len(data) > most:
+        raise UsageError(f"{file} has more than {most} bytes, too many for {what}")
+    _check(file, status, secret)
+    return data
+
+
+def _check(file: Path, status: os.stat_result, secret: bool) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        raise UntrustedError(
+            f"{file} belongs to another user (UID {status.st_uid}), who decides what is in it: make"
+            " a copy of your own"
+        )
+    if secret and status.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise UntrustedError(
+            f"{file} can be read by every user of this machine, or written by others: chmod 600"
+            " it (for a mounted secret: defaultMode 0400), and make a new key if somebody may have"
+            " read it"
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        raise UntrustedError(f"{file} can be written by other users of this machine: chmod go-w it")
