@@ -46,13 +46,9 @@ class Address:
     def __post_init__(self) -> None:
         check_name(self.name)
         if self.model != ANY_MODEL and not DIGEST.fullmatch(self.model):
-            raise UsageError(
-                f"{self.model!r} is neither a model digest (64 hex digits) nor 'any'"
-            )
+            raise UsageError(f"{self.model!r} is neither a model digest (64 hex digits) nor 'any'")
         if not DIGEST.fullmatch(self.environment):
-            raise UsageError(
-                f"{self.environment!r} is not an environment digest (64 hex digits)"
-            )
+            raise UsageError(f"{self.environment!r} is not an environment digest (64 hex digits)")
 
     @property
     def prefix(self) -> str:

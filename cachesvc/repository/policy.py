@@ -59,7 +59,6 @@ class Candidate:
     torch: str | None = None
     tags: frozenset[str] = frozenset()
 
-
     @property
     def modified(self) -> datetime:
         """When the newest object that counts was written."""
