@@ -108,7 +108,7 @@ class TestMachine:
         self, mount: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, variable: str
     ) -> None:
         """Named once, though the live directory passes it over too."""
-        folder = mount("noexec")
+        folder = mount("noexec,mode=755")
         monkeypatch.setenv(variable, str(folder))
         finding = only(doctor())
         assert (finding.kind, finding.severity) == ("noexec", "disease")
