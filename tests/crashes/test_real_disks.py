@@ -15,6 +15,7 @@ import cachesvc
 from cachesvc.core.temporary import MARK
 from cachesvc.local import in_use
 from cachesvc.start.attempt import Attempt
+from tccache.main import run
 
 Mount = Callable[..., Path]
 
@@ -193,9 +194,16 @@ def bound(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
 
 
 def test_a_read_only_mount(
-    bound: Callable[[Path], Path], filled: Path, goods: Path, monkeypatch: pytest.MonkeyPatch
+    bound: Callable[[Path], Path],
+    filled: Path,
+    goods: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A store in an image serves starts and is not written; a home in an image is passed over."""
+    """A store in an image serves starts and is not written; a home in an image is passed over.
+
+    The command ends with the exit code of what was in the way.
+    """
     store = bound(filled)
     monkeypatch.setenv("TCCACHE_STORE", str(store))
     sets_home(monkeypatch, filled.parent / "home")
@@ -204,6 +212,8 @@ def test_a_read_only_mount(
     (goods / "fxgraph/new/entry").write_bytes(b"new")
     with pytest.raises(cachesvc.StoreError, match="Read-only file system; mount it writable"):
         cachesvc.push(NAME, store=store, inductor_dir=goods)
+    folders = ["--store", str(store), "--inductor-dir"]
+    assert run(["push", NAME, *folders, str(goods)]) == cachesvc.StoreError.exit_code == 5
     assert cachesvc.verify(store=store).ok
     home = bound(filled.parent / "home")
     sets_home(monkeypatch, home)
@@ -213,6 +223,8 @@ def test_a_read_only_mount(
     assert any(str(home) in note and "Read-only" in note for note in attempt.notes)
     with pytest.raises(cachesvc.TccacheError, match="Read-only file system: mount it writable"):
         cachesvc.pull(NAME, store=store, inductor_dir=home / "inductor")
+    assert run(["pull", NAME, *folders, str(home / "inductor")]) == 1
+    assert "Read-only file system" in capsys.readouterr().err
 
 
 FEW_FILES = """
