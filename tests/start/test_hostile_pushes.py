@@ -154,6 +154,34 @@ def test_what_is_not_rightly_signed_never_runs(
         assert expected in notes
 
 
+@pytest.mark.parametrize("key", ["missing.pub", "trusted.pub"])
+def test_a_directory_that_was_filled_for_anybody(starts: Starts, attack: Attack, key: str) -> None:
+    """What a prefetch, or an earlier start, has brought from whoever could write to the store is
+    not where a start that trusts keys compiles; also where its key cannot even be read."""
+    store = str(attack.folder / "signed")
+    attack.push(attack.evil, store, None)
+    seeded, before, verdict, after, ran = starts.run(
+        """
+model = torch.compile(Plain())
+cachesvc.prefetch("m", store=given["store"], trust="store")
+first = start(model, store=given["store"], label="m", trust="store")
+report = start(model, [ones()], store=given["store"], label="m", trust=given["key"])
+result = [
+    first.transfer.present, first.live, report.verdict.value, report.live,
+    os.path.exists(given["marker"]),
+]
+""",
+        given={
+            "store": store,
+            "key": str(attack.folder / key),
+            "marker": str(attack.marker),
+        },
+    )
+    assert not ran
+    assert (seeded > 0, verdict) == (True, "cold")
+    assert before != after
+
+
 @pytest.mark.parametrize("where", ["a directory", "S3"])
 def test_what_is_rightly_signed_is_used(
     starts: Starts, attack: Attack, bucket: tuple[str, str], where: str

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from cachesvc.core.components import Components
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
 from cachesvc.local.host import read_environment
 from cachesvc.local.ledger import Ledger
@@ -16,11 +19,18 @@ from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import access
+from cachesvc.start.bundles import neighbour
+from cachesvc.start.goods import from_trees
 from cachesvc.start.inspect import show
 from cachesvc.start.keys import make_key
 from cachesvc.start.lookup import lookup
+from cachesvc.start.publishing import facts_of, publish_goods
 from cachesvc.start.pull import Pulled, pull
 from cachesvc.start.push import push
+from cachesvc.start.settings import open_repository
+from cachesvc.start.target import Target, target
+from cachesvc.start.transfer import holdings
+from cachesvc.start.trees import Trees
 
 GOOD, EVIL, MINE = "fxgraph/xy/good", "fxgraph/xy/evil", "fxgraph/xy/mine"
 
@@ -260,6 +270,53 @@ def test_who_trusts_keys_signs(place: Place) -> None:
             inductor_dir=place.folder,
         )
     assert not place.store.exists()
+
+
+def test_rubbish_hides_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle of which nothing is trusted is passed over, as if it were not there: under the
+    model's own address, and as the neighbour that may serve."""
+    place.push(GOOD, key="A")
+    model = torch.nn.Linear(2, 2)
+    goal = target(model, label="m")
+    for number in range(20):
+        components = Components.of({"class": f"other {number}"}) if number else goal.model
+        rubbish(place, goal, components)
+    found = pull(model, label="m", store=place.store, trust=place.folder / "A.pub")
+    assert found.transfer.seeded == 1
+    assert lookup(model, label="m", store=place.store, trust=place.folder / "A.pub").units == 1
+    repository = open_repository(place.store, place.folder / "A.pub")
+    assert repository.keys == ()
+    listed = repository.bundles("m")
+    assert len(listed) == 21
+    goal = replace(goal, model=Components.of({"class": "none of these"}))
+    chosen = neighbour(repository, listed, goal, Components())
+    assert chosen is not None
+    assert [bundle.address.model for bundle in chosen.bundles] == ["any"]
+
+
+def rubbish(place: Place, goal: Target, components: Components) -> None:
+    """A younger unsigned bundle of another model."""
+    address = replace(goal.address, model=components.digest)
+    tree = place.folder / "rubbish"
+    make(tree / EVIL) if not tree.exists() else None
+    publish_goods(
+        open_repository(place.store, "store"),
+        replace(goal, address=address, model=components),
+        facts_of(replace(goal, address=address, model=components)),
+        lambda: from_trees(Trees(tree, None, None, {})),
+    )
+
+
+def test_what_others_have_pushed_covers_nothing_that_a_key_signs(place: Place) -> None:
+    """So a program run with a key publishes what it made, though an unsigned segment has it."""
+    place.push(MINE)
+    said = access("store", place.folder / "A")
+    repository = open_repository(place.store, said)
+    (bundle,) = repository.bundles("m")
+    found = holdings(repository, [bundle], foreign=False, signed=True)
+    assert set(found.units) == {f"inductor/{MINE}"}
+    assert found.signed_by(repository.signing) == {}
+    assert set(found.signed_by(frozenset())) == set(found.units)
 
 
 def test_revoked_and_too_old(place: Place) -> None:
