@@ -19,8 +19,10 @@ from cachesvc.core.manifest import Manifest
 from cachesvc.core.merge import fewest_packs, merge
 from cachesvc.core.report import Verdict
 from cachesvc.core.requirement import Requirement
+from cachesvc.core.trust import Trust
 from cachesvc.local.group import localise
 from cachesvc.local.megafile import Artifact
+from cachesvc.repository.keys import read_public_keys
 from cachesvc.repository.pack import copy
 from cachesvc.repository.repository import Reading, Repository
 from cachesvc.store.directory import DirectoryStore
@@ -222,3 +224,34 @@ def test_a_store_of_format_2(copied: DirectoryStore) -> None:
     copied.put("tccache.json", b'{"format":2}')
     with pytest.raises(IntegrityError, match=r"has format 2 and this version reads format 1"):
         check_format(copied)
+
+
+@pytest.fixture
+def signed(copied: DirectoryStore) -> DirectoryStore:
+    """The golden store with the signatures that were written for it."""
+    for manifest in Path(copied.path).rglob("*.json"):
+        if manifest.name != "tccache.json":
+            name = f"{manifest.stem}.sig"
+            shutil.copy(HERE / "v1-signed" / name, manifest.with_name(name))
+    return copied
+
+
+def test_the_signatures_are_still_right(signed: DirectoryStore, tmp_path: Path) -> None:
+    """Every byte is read by who trusts either of the keys, and none by who trusts another one."""
+    keys = read_public_keys(HERE / "v1-signed" / "keys.pub")
+    assert len(keys) == 2
+    for key in keys:
+        repository = Repository(signed, Trust(frozenset({key})))
+        found = {n: contents(repository, r, tmp_path) for n, r in readings(repository).items()}
+        assert {n: {p: digest_bytes(d) for p, d in f.items()} for n, f in found.items()} == EXPECTED
+    other = Repository(signed, Trust(frozenset({"0" * 64})))
+    assert not any(reading.segments for reading in readings(other).values())
+
+
+def test_signatures_are_still_written_so(tmp_path: Path) -> None:
+    """Byte for byte: Ed25519 signs the same bytes by the same key in one way only."""
+    shutil.copytree(HERE / "v1", tmp_path / "v1")
+    runpy.run_path(str(HERE / "make_v1_signed.py"))["write"](tmp_path)
+    written = {path.name: path.read_bytes() for path in (tmp_path / "v1-signed").iterdir()}
+    assert written == {path.name: path.read_bytes() for path in (HERE / "v1-signed").iterdir()}
+    assert len(written) == 4
