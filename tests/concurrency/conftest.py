@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ import pytest
 
 HERE = Path(__file__).parent
 MOTO = HERE.parent / "infra" / "moto_process.py"
+
+FILES = ("k.cubin", "k.source")
+"""Of each kernel."""
 
 Race = Callable[..., list[Any]]
 
@@ -105,9 +108,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-def kernel(letter: str) -> str:
-    """The name of a kernel's directory in Triton's cache."""
-    return letter * 52
+def kernel(name: str) -> str:
+    """A directory in Triton's cache, whose name begins so."""
+    return f"{name}Y".ljust(52, "7")
 
 
 Goods = Callable[..., Path]
@@ -117,13 +120,13 @@ Goods = Callable[..., Path]
 def goods(tmp_path: Path) -> Goods:
     """Makes a directory of Triton's with these kernels, all of whose files name their maker."""
 
-    def make(maker: str, letters: str) -> Path:
-        for letter in letters:
-            folder = tmp_path / "goods" / maker / kernel(letter)
+    def make(maker: str, names: Iterable[str]) -> Path:
+        for name in names:
+            folder = tmp_path / "goods" / maker / kernel(name)
             folder.mkdir(parents=True)
-            for name in ("k.cubin", "k.source"):
-                (folder / name).write_text(maker)
-            children = {name: str(folder / name) for name in ("k.cubin", "k.source")}
+            for file in FILES:
+                (folder / file).write_text(maker)
+            children = {file: str(folder / file) for file in FILES}
             (folder / "__grp__k.json").write_text(json.dumps({"child_paths": children}))
         return tmp_path / "goods" / maker
 
@@ -136,8 +139,8 @@ def makers(triton: Path | str) -> dict[str, str]:
     for folder in sorted(Path(triton).iterdir()):
         if folder.name.startswith("."):
             continue
-        told = {(folder / name).read_text() for name in ("k.cubin", "k.source")}
+        told = {(folder / file).read_text() for file in FILES}
         listed = json.loads((folder / "__grp__k.json").read_text())["child_paths"]
         assert {Path(file).parent for file in listed.values()} == {folder}
-        (found[folder.name[0]],) = told
+        (found[folder.name.rstrip("7")[:-1]],) = told
     return found

@@ -498,7 +498,7 @@ def play(machine: type[Machine], runs: int, steps: int) -> None:
 def test_a_store_is_what_plain_dictionaries_say(machine: type[Machine]) -> None:
     """Pushes, also late, dying and merging ones, collections, removals, damage and its repair:
     every reader finds just what it should."""
-    play(machine, 35, 30)
+    play(machine, 25, 25)
 
 
 @pytest.mark.slow
