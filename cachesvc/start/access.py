@@ -97,7 +97,12 @@ class Access:
             return Trust(frozenset(key.public for key in signing), self.max_age_s, revoked)
         from cachesvc.repository.keys import read_public_keys
 
-        keys = frozenset(key for file in self.trust for key in read_public_keys(Path(file)))
+        try:
+            keys = frozenset(key for file in self.trust for key in read_public_keys(Path(file)))
+        except UsageError as error:
+            raise UsageError(
+                f"{error}; whom to trust is said by files of public keys, or the word `{WORD}`"
+            ) from None
         return Trust(keys, self.max_age_s, revoked)
 
 

@@ -302,7 +302,7 @@ def test_nothing_is_raised_for_store_and_cache(tmp_path: Path) -> None:
     (tmp_path / "newer" / "tccache.json").write_text('{"format": 2}')
     cases: dict[str, dict[str, str | None]] = {
         "no store was given": {},
-        "say that you trust them all": {"store": "s3://bucket/prefix"},
+        "say that you trust everyone": {"store": "s3://bucket/prefix"},
         "this version takes only the word": {"store": str(tmp_path), "trust": "everyone"},
         "has format 2": {"store": str(tmp_path / "newer")},
         "almost a URL": {"store": "s3:/bucket"},

@@ -85,7 +85,7 @@ CASES = {
     "store of no kind": "almost a URL",
     "unknown scheme": "nosuch",
     "untrusted": "trust",
-    "unknown word of trust": "takes only the word",
+    "unknown word of trust": "or the word `store`",
     "bad label": "is not a bundle name",
     "no credentials": "redential",
     "unreachable": "127.0.0.1",
