@@ -303,7 +303,7 @@ def test_nothing_is_raised_for_store_and_cache(tmp_path: Path) -> None:
     cases: dict[str, dict[str, str | None]] = {
         "no store was given": {},
         "say that you trust everyone": {"store": "s3://bucket/prefix"},
-        "this version takes only the word": {"store": str(tmp_path), "trust": "everyone"},
+        "or the word `store`": {"store": str(tmp_path), "trust": "everyone"},
         "has format 2": {"store": str(tmp_path / "newer")},
         "almost a URL": {"store": "s3:/bucket"},
     }
