@@ -19,6 +19,7 @@ from cachesvc.repository.scratch import scratch
 from cachesvc.start.access import TrustLike
 from cachesvc.start.bundles import again_if_moved, matching
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.refusals import unusable
 from cachesvc.start.settings import StoreLike, open_repository
 
 
@@ -33,8 +34,8 @@ def show_graphs(
 
     Brings the packs into a scratch folder and reads their entries as data: nothing in them is
     unpickled or run, and no torch is needed. An entry of an unknown form is named in
-    `unreadable`. Raises BundleNotFound if nothing is meant, IntegrityError if a pack or an entry
-    is not what its manifest says.
+    `unreadable`. Raises BundleNotFound if nothing is meant, UntrustedError if none of it is
+    trusted, IntegrityError if a pack or an entry is not what its manifest says.
     """
     repository = open_repository(store, trust)
     return again_if_moved(
@@ -70,7 +71,10 @@ def _found(repository: Repository, text: str) -> tuple[Bundle, ...]:
 
 
 def _contents(repository: Repository, bundle: Bundle, progress: Progress) -> Contents:
-    segments = repository.read(bundle).segments
+    reading = repository.read(bundle)
+    if reading.refused and not reading.segments:
+        raise unusable(reading.refused)
+    segments = reading.segments
     units = _union(segments)
     opened = [
         open_entry(entry, data)

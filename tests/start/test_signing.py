@@ -21,6 +21,7 @@ from cachesvc.runtime.directories import current
 from cachesvc.start.access import access
 from cachesvc.start.bundles import neighbour
 from cachesvc.start.goods import from_trees
+from cachesvc.start.graphs import show_code
 from cachesvc.start.inspect import show
 from cachesvc.start.keys import make_key
 from cachesvc.start.lookup import lookup
@@ -110,6 +111,8 @@ def test_what_is_not_signed_by_the_key_is_refused(place: Place, by: str | None) 
     assert str(segment) in str(caught.value)
     assert place.held("A") == set()
     assert lookup("m", store=place.store, trust=place.folder / "A.pub").hit is False
+    with pytest.raises(UntrustedError, match=str(segment)):
+        show_code("m", "evil", store=place.store, trust=place.folder / "A.pub")
 
 
 def test_beside_what_is_not_trusted(place: Place) -> None:
