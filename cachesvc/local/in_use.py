@@ -39,16 +39,36 @@ def hold(places: Places, *, inherited: bool = False) -> None:
     """
     file = file_of(places)
     with suppress(OSError):
-        for _ in range(_TRIES):
-            number = _held.get(str(file))
-            if number is None or not _is_at(number, file):
-                number = _taken(places, file)
-            if number is not None:
-                _held[str(file)] = number
-                os.set_inheritable(number, inherited or os.get_inheritable(number))
-                os.utime(number)
-                return
-            time.sleep(_BETWEEN_TRIES_S)
+        number = _held.get(str(file))
+        if number is None or not _is_at(number, file):
+            number = _awaited(places, file)
+        if number is not None:
+            _held[str(file)] = number
+            os.set_inheritable(number, inherited or os.get_inheritable(number))
+            os.utime(number)
+
+
+@contextmanager
+def holding(places: Places) -> Iterator[None]:
+    """Holds a live directory within this context only, as `hold` does for the process's life."""
+    number = None
+    with suppress(OSError):
+        number = _awaited(places, file_of(places))
+    try:
+        yield
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _awaited(places: Places, file: Path) -> int | None:
+    """The file, locked, once nobody removes the directory; None if that takes too long."""
+    for _ in range(_TRIES):
+        number = _taken(places, file)
+        if number is not None:
+            return number
+        time.sleep(_BETWEEN_TRIES_S)
+    return None
 
 
 def _taken(places: Places, file: Path) -> int | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.errors import BundleNotFound, IntegrityError, TccacheError, UntrustedError
+from cachesvc.core.errors import BundleNotFound
 from cachesvc.core.report import Transfer
+from cachesvc.local.in_use import holding
 from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS, Places
 from cachesvc.local.whole import write_whole
-from cachesvc.repository.repository import Refused, Repository
+from cachesvc.repository.repository import Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import TrustLike
@@ -22,6 +24,7 @@ from cachesvc.start.deadline import Deadline, within
 from cachesvc.start.given_path import directory
 from cachesvc.start.options import seconds_if_any
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.refusals import unusable
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.target import EnvironmentLike
 from cachesvc.start.transfer import Holdings, holdings, seed
@@ -118,14 +121,15 @@ def _bring(
     refused = tuple(item.reason for item in found.refused)
     if not found.units:
         if refused and not found.segments:
-            raise _unusable(found.refused)
+            raise unusable(found.refused)
         return Pulled((), Transfer(left_out=found.left_out), notes=refused)
-    with scratch("mega") as folder:
+    with scratch("mega") as folder, ExitStack() as held:
         places, notes = _places(found, trees, folder, repository.trust.digest)
+        if not trees:  # a collector may be at work
+            held.enter_context(holding(places))
         transfer = seed(repository, found, places, progress=progress, deadline=limit)
         artifacts = _write_mega(found, places, trees)
-    if not trees:
-        for tier in held_tiers(found):
+        for tier in () if trees else held_tiers(found):
             remember(repository, places, chosen, found, brought_of(found, transfer, places, tier))
     return Pulled(
         bundles=found.addresses,
@@ -134,18 +138,6 @@ def _bring(
         artifacts=artifacts,
         notes=(*notes, *refused),
     )
-
-
-def _unusable(refused: tuple[Refused, ...]) -> TccacheError:
-    """Nothing was found but what is not used, which is said by the error's class."""
-    reasons = tuple(item.reason for item in refused)
-    told = "; ".join(reasons)
-    if all(item.untrusted for item in refused):
-        return UntrustedError(
-            f"nothing trusted was found: {told}: have it signed with a key that is trusted here, or"
-            " trust the key that signed it"
-        )
-    return IntegrityError(f"nothing usable was found: {told}", reasons)
 
 
 def _places(

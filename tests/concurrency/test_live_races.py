@@ -140,12 +140,38 @@ def test_collectors_beside_starts(goods: Goods, race: Race, tmp_path: Path, home
     assert not list(home.rglob(".gone-*"))
 
 
+PULL_TO_THE_END = """
+from pathlib import Path
+import cachesvc
+try:
+    for _ in range(given["times"]):
+        cachesvc.pull("m", store=given["store"], require=True)
+finally:
+    Path(given["ended"]).touch()
+"""
+
+COLLECT_TO_THE_END = """
+from pathlib import Path
+from cachesvc.start.collect_live import collect_live
+gone = 0
+while not all(Path(ended).exists() for ended in given["ended"]):
+    done = collect_live(older_than_s=0)
+    assert done.failed == (), done.failed
+    gone += len(done.removed)
+result = gone
+"""
+
+
 def test_collectors_beside_pulls(goods: Goods, race: Race, tmp_path: Path, home: Path) -> None:
-    """A pull holds its directory only as long as it is at work: collectors that take it away at
-    once make no pull fail, and the last pull has it all."""
+    """A pull holds its directory only as long as it is at work: collectors that take it away
+    whenever they can make no pull fail, and the last pull has it all."""
     cachesvc.push("m", store=tmp_path / "store", triton_dir=goods("maker", "ABC"))
-    pulls = {"store": tmp_path / "store", "names": ["m"] * 15, "home": home}
-    gone = race(*[(PULLS, pulls)] * 4, *[(COLLECT, {"times": 60, "home": home})] * 3)[4:]
+    ended = [tmp_path / "one", tmp_path / "two"]
+    pulls = {"store": tmp_path / "store", "times": 40, "names": ["m"], "home": home}
+    gone = race(
+        *[(PULL_TO_THE_END, {**pulls, "ended": each}) for each in ended],
+        *[(COLLECT_TO_THE_END, {"ended": ended, "home": home})] * 2,
+    )[2:]
     assert sum(gone) > 1
     race((PULLS, pulls))
     (live,) = home.rglob("triton")
