@@ -13,6 +13,7 @@ from cachesvc.core.report import Transfer
 from cachesvc.core.requirement import Capabilities
 from cachesvc.local.filled_for import fill_for
 from cachesvc.local.host import read_capabilities
+from cachesvc.local.lock import is_held
 from cachesvc.local.places import Places
 from cachesvc.local.seed import Seeder
 from cachesvc.repository.listing import Bundle
@@ -126,6 +127,8 @@ def seed(
     deadline = deadline or Deadline()
     started = time.perf_counter()
     deadline.check()
+    if is_held(places):
+        progress(f"wait for the process that seeds {places.root}")
     with Seeder(places) as seeder, deadline.holding(seeder.let_go):
         fill_for(places.root, places.records, repository.trust.digest)
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))

@@ -6,12 +6,13 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock, Timeout
 
 import cachesvc
-from cachesvc.core.errors import BusyError
+from cachesvc.core.errors import BusyError, StoreError
 from cachesvc.local import lock as module
 from cachesvc.local.lock import SignOfLife, lock_of, take, take_in_turn
 from cachesvc.local.places import Places, under
@@ -116,8 +117,8 @@ def pushed(tmp_path: Path) -> Store:
     return store
 
 
-def _pull(store: Store, live: Path) -> cachesvc.Pulled:
-    return cachesvc.pull("m", store=store, extra={"tool": live})
+def _pull(store: Store, live: Path, **options: Any) -> cachesvc.Pulled:
+    return cachesvc.pull("m", store=store, extra={"tool": live}, **options)
 
 
 def _beside(call: Callable[[], object]) -> threading.Thread:
@@ -151,8 +152,10 @@ def test_a_slow_transfer_is_one_transfer(
     live = tmp_path / "live"
     thread = _beside(lambda: first.append(_pull(slow, live)))
     began.wait()
-    second = _pull(pushed, live)
+    told: list[str] = []
+    second = _pull(pushed, live, progress=told.append)
     thread.join()
+    assert f"wait for the process that seeds {live}" in told
     assert next(windows, None) is None
     assert (first[0].transfer.packs, first[0].transfer.seeded) == (1, 1)
     assert (second.transfer.packs, second.transfer.in_place) == (0, 1)
@@ -176,3 +179,19 @@ def test_a_transfer_that_hangs_blocks_nobody_for_ever(
     go_on.set()
     thread.join()
     assert first[0].transfer.seeded == 1
+
+
+def test_a_deadline_ends_the_wait_for_who_gets_on(pushed: Store, tmp_path: Path) -> None:
+    """The holder gets on all the time; who waits has a deadline of its own, and keeps it."""
+    live = tmp_path / "live"
+    held = lock_of(Places(live, ()))
+    take(held, Places(live, ()), 0)
+    sign = SignOfLife(Places(live, ()))
+    ended = threading.Event()
+    showing = _beside(lambda: [sign.show() for _ in iter(ended.is_set, True)])
+    with pytest.raises(StoreError, match=r"the deadline of 0\.1 s passed"):
+        _pull(pushed, live, deadline=0.1)
+    ended.set()
+    showing.join()
+    held.release()
+    assert _pull(pushed, live).transfer.seeded == 1
