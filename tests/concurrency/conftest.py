@@ -99,13 +99,23 @@ def bucket(s3: str) -> str:
     return f"s3://{name}/prefix?endpoint={s3}"
 
 
-@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.slow)])
+def slow(kind: str) -> Any:
+    """A parameter that only the slow tests have."""
+    return pytest.param(kind, marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=["directory", slow("file"), slow("s3")])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store of each kind that processes can share."""
-    if request.param == "directory":
-        return str(tmp_path / "store")
-    url: str = request.getfixturevalue("bucket")
-    return url
+    return url_of(request, tmp_path)
+
+
+def url_of(request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of an empty store of the kind that a fixture is asked for."""
+    if request.param == "s3":
+        url: str = request.getfixturevalue("bucket")
+        return url
+    return f"file://{folder}/store" if request.param == "file" else str(folder / "store")
 
 
 def kernel(name: str) -> str:

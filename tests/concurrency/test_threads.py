@@ -17,7 +17,7 @@ import cachesvc
 from cachesvc.store.contract import Store
 from cachesvc.store.location import open_store
 
-from .conftest import Goods, makers
+from .conftest import Goods, makers, slow, url_of
 
 THREADS = 16
 PATIENCE_S = 120
@@ -29,13 +29,10 @@ def _trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TCCACHE_HOME", str(tmp_path / "home"))
 
 
-@pytest.fixture(params=["directory", pytest.param("file", marks=pytest.mark.slow), "s3"])
+@pytest.fixture(params=["directory", slow("file"), "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty store of each kind that processes can share."""
-    if request.param == "s3":
-        url: str = request.getfixturevalue("bucket")
-        return url
-    return f"file://{tmp_path}/store" if request.param == "file" else str(tmp_path / "store")
+    """As elsewhere, with a quick test on S3: its client is what forks must not share."""
+    return url_of(request, tmp_path)
 
 
 @pytest.fixture(params=["directory", "memory", "s3"])
@@ -203,7 +200,7 @@ def play(folder: Path, script: str, place: str, how: str) -> None:
         assert makers(live)["X"] == "base"
 
 
-@pytest.mark.parametrize("how", [pytest.param("imported", marks=pytest.mark.slow), "used"])
+@pytest.mark.parametrize("how", [slow("imported"), "used"])
 def test_forks(shared: str, how: str, tmp_path: Path) -> None:
     """A process forks three times, after its imports or in the middle of its threads' work: all
     four push and pull at once, and nobody waits for a lock that is held by nobody."""
