@@ -167,7 +167,7 @@ def test_collectors_beside_pulls(goods: Goods, race: Race, tmp_path: Path, home:
     whenever they can make no pull fail, and the last pull has it all."""
     cachesvc.push("m", store=tmp_path / "store", triton_dir=goods("maker", "ABC"))
     ended = [tmp_path / "one", tmp_path / "two"]
-    pulls = {"store": tmp_path / "store", "times": 40, "names": ["m"], "home": home}
+    pulls = {"store": tmp_path / "store", "times": 25, "names": ["m"], "home": home}
     gone = race(
         *[(PULL_TO_THE_END, {**pulls, "ended": each}) for each in ended],
         *[(COLLECT_TO_THE_END, {"ended": ended, "home": home})] * 2,

@@ -498,10 +498,10 @@ def play(machine: type[Machine], runs: int, steps: int) -> None:
 def test_a_store_is_what_plain_dictionaries_say(machine: type[Machine]) -> None:
     """Pushes, also late, dying and merging ones, collections, removals, damage and its repair:
     every reader finds just what it should."""
-    play(machine, 25, 25)
+    play(machine, 20, 25)
 
 
 @pytest.mark.slow
 def test_a_store_is_what_plain_dictionaries_say_for_long(machine: type[Machine]) -> None:
     """The same, with many more and longer runs."""
-    play(machine, 400, 60)
+    play(machine, 150, 50)
