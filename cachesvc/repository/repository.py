@@ -181,7 +181,7 @@ class Repository:
         if (size, sha256) != (pack.size, pack.sha256):
             raise IntegrityError(
                 f"{key} in {self.store.url} does not have the size and digest that its manifest"
-                " says: remove the bundle and push it again"
+                " says: `tccache verify --repair` removes what is damaged; then push it again"
             )
 
     @staticmethod
