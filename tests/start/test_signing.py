@@ -17,6 +17,7 @@ from cachesvc.local.host import read_environment
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.megafile import Artifact, put_together
 from cachesvc.local.places import RECORDS
+from cachesvc.runtime import directories
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import access
 from cachesvc.start.bundles import neighbour
@@ -39,6 +40,8 @@ GOOD, EVIL, MINE = "fxgraph/xy/good", "fxgraph/xy/evil", "fxgraph/xy/mine"
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCCACHE_HOME", str(tmp_path / "home"))
+    # Whatever tests before these have compiled in this process.
+    monkeypatch.setattr(directories, "_are_settled", lambda: False)
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TCCACHE_TRUST"):
         monkeypatch.delenv(name, raising=False)
     for key in "AB":

@@ -191,7 +191,11 @@ def test_writers_that_meet_every_time(serve: Serve, answer: Any, pauses: list[fl
 
 
 def test_two_first_pushers_mark_one_store(serve: Serve, answer: Any) -> None:
-    """Who finds no mark and comes second to write it goes on."""
-    script = serve(answer(404, trouble("NoSuchKey")), answer(412, trouble("PreconditionFailed")))
+    """Who finds no mark and comes second to write it sees that it is its own, and goes on."""
+    script = serve(
+        answer(404, trouble("NoSuchKey")),
+        answer(412, trouble("PreconditionFailed")),
+        answer(200, b'{"format":1}'),
+    )
     mark_format(at(script.url))
-    assert asked(script) == [("GET", None), ("PUT", "*")]
+    assert asked(script) == [("GET", None), ("PUT", "*"), ("GET", None)]
