@@ -7,8 +7,7 @@ import stat
 from pathlib import Path
 
 from cachesvc.core.errors import UntrustedError, UsageError
-
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+from cachesvc.core.ownership import foreign
 
 
 def read_guarded(file: Path, what: str, most: int, *, secret: bool = False) -> bytes:
@@ -36,16 +35,13 @@ def read_guarded(file: Path, what: str, most: int, *, secret: bool = False) -> b
 
 
 def _check(file: Path, status: os.stat_result, secret: bool) -> None:
-    if status.st_uid not in (0, os.geteuid()):
-        raise UntrustedError(
-            f"{file} belongs to another user (UID {status.st_uid}), who decides what is in it: make"
-            " a copy of your own"
-        )
     if secret and status.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise UntrustedError(
             f"{file} can be read by every user of this machine, or written by others: chmod 600"
             " it (for a mounted secret: defaultMode 0400), and make a new key if somebody may have"
             " read it"
         )
-    if status.st_mode & _OTHERS_WRITE:
-        raise UntrustedError(f"{file} can be written by other users of this machine: chmod go-w it")
+    if reason := foreign(str(file), status):
+        raise UntrustedError(
+            f"{file} decides whom to trust, and {reason}: chmod go-w it, or make a copy of your own"
+        )

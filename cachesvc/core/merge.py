@@ -15,20 +15,25 @@ class Segment:
     """A manifest under its name: the SHA-256 of the manifest's bytes.
 
     `signers` are the public keys, in hex, whose signatures of these bytes are right, where anybody
-    has looked. `revoked` are names of segments, of which nothing is used, though it was carried
-    into this one.
+    has looked. Of what was carried into this one nothing is used that came from the segments in
+    `revoked`, or was first published before `since`, a time as manifests write it.
     """
 
     name: str
     manifest: Manifest
     signers: frozenset[str] = frozenset()
     revoked: frozenset[str] = frozenset()
+    since: str = ""
 
     @kept
     def units(self) -> tuple[Unit, ...]:
         """The units that may be used, each with the segment that first held it spelled out."""
         units = (resolve(unit, self.name) for unit in self.manifest.units)
-        return tuple(unit for unit in units if unit.origin.segment not in self.revoked)
+        return tuple(
+            unit
+            for unit in units
+            if unit.origin.segment not in self.revoked and unit.origin.created >= self.since
+        )
 
 
 def live(segments: Iterable[Segment]) -> tuple[Segment, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta
 
 from cachesvc.core.digest import digest_json
 
@@ -58,14 +58,20 @@ class Trust:
             return "is not signed"
         return f"is signed by {shown_keys(signers)}, which is not trusted here"
 
-    def segment_issue(self, name: str, created: str, now: datetime) -> str | None:
+    def since(self, now: datetime) -> str:
+        """The time, as manifests write it, before which nothing may have been published."""
+        if self.max_age_s is None:
+            return ""
+        try:
+            return (now - timedelta(seconds=self.max_age_s)).strftime(_TIME)
+        except OverflowError:  # longer ago than there are dates
+            return ""
+
+    def segment_issue(self, name: str, created: str, since: str) -> str | None:
         """Why a segment of this name, made at this time, is not used any more, or None."""
         if name in self.revoked:
             return "is revoked"
-        if self.max_age_s is None:
-            return None
-        age = now - datetime.strptime(created, _TIME).replace(tzinfo=timezone.utc)
-        if age.total_seconds() <= self.max_age_s:
+        if created >= since:
             return None
         return f"was made at {created}, longer ago than the {self.max_age_s:g} s that are allowed"
 

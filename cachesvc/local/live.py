@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError, UntrustedError
-from cachesvc.local.filled_for import other_trust
+from cachesvc.local.filled_for import other_trust, other_trust_apart
 from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import (
@@ -102,10 +102,17 @@ def _closed_settings(environ: Mapping[str, str], trust: str | None) -> Iterator[
         if reason is None and not is_shared(environ):
             reason = _open(folder)
         if reason is None:
-            found = (other_trust(records, trust) for records in _records_of(folder))
-            reason = next(filter(None, found), None)
+            reason = _filled_otherwise(name, folder, trust)
         if reason is not None:
             yield name, reason
+
+
+def _filled_otherwise(name: str, folder: Path, trust: str | None) -> str | None:
+    """Why a directory that a variable names may not be used under a trust, or None."""
+    known = tuple(_records_of(folder))
+    if name == TRITON and folder.parent / RECORDS not in known:
+        return other_trust_apart(folder, trust)
+    return next((why for records in known if (why := other_trust(records, trust))), None)
 
 
 def _open(folder: Path) -> str | None:

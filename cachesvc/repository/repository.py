@@ -143,10 +143,10 @@ class Repository:
                 raise IntegrityError(f"{where} says that it belongs to {manifest.address}")
         except IntegrityError as error:
             return Refused(address, name, str(error))
-        now = datetime.now(timezone.utc)
-        if issue := self.trust.segment_issue(name, manifest.created, now):
+        since = self.trust.since(datetime.now(timezone.utc))
+        if issue := self.trust.segment_issue(name, manifest.created, since):
             return Refused(address, name, f"{where} {issue}", untrusted=True)
-        return Segment(name, manifest, signers, self.trust.revoked)
+        return Segment(name, manifest, signers, self.trust.revoked, since)
 
     def _signature(self, address: Address, listed: Listed) -> Signature | None:
         if listed.signature is None:

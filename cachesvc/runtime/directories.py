@@ -87,8 +87,8 @@ def use(live: Live) -> None:
     caches; compile workers inherit them. Nobody removes the directory while this process lives.
     """
     hold(live.places)
-    if live.chosen_by != INDUCTOR and live.trust is not None:
-        fill_for(live.root, live.places.records, live.trust)  # also where nothing is brought
+    if live.trust is not None:
+        fill_for(live.places, live.trust)  # also where nothing is brought
     _used[str(live.folder("inductor"))] = live
     for name, prefix in ((INDUCTOR, "inductor"), (TRITON, "triton")):
         folder = str(live.folder(prefix))

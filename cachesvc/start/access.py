@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cachesvc.core.digest import DIGEST, digest_json
+from cachesvc.core.digest import DIGEST
 from cachesvc.core.duration import read_duration
-from cachesvc.core.errors import TccacheError, UsageError
+from cachesvc.core.errors import UsageError
 from cachesvc.core.guarded import read_guarded
 from cachesvc.core.trust import Trust
 from cachesvc.start.given_path import directory
@@ -30,6 +30,14 @@ _MAX_LIST_BYTES = 16 << 20
 _COMMENT = re.compile(r"\s*(#.*)?")
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def _files(given: Paths, *, word: bool = False) -> tuple[str, ...]:
+    """Files by absolute paths, as other processes are told the same; the word, if it may be one."""
+    several = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not several or not all(map(os.fspath, several)):
+        raise UsageError("an empty text, or a list of nothing, names no file and nobody to trust")
+    return tuple(WORD if word and item == WORD else str(directory(item)) for item in several)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,9 @@ class Access:
     revoked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("trust", "sign_with", "revoked"):  # one may be given as it is
+            if given := getattr(self, name):
+                object.__setattr__(self, name, _files(given, word=name == "trust"))
         if WORD in self.trust and len(self.trust) > 1:
             raise UsageError(
                 f"trust is the word `{WORD}`, which trusts everyone who can write to the store, or"
@@ -64,25 +75,21 @@ class Access:
         return bool(self.trust or self.sign_with)
 
     def signing_keys(self) -> tuple[SigningKey, ...]:
-        """The private keys. Raises what `read_signing_key` raises."""
+        """The private keys. Raises what `read_signing_key` raises, UsageError for too many."""
         if not self.sign_with:
             return ()
         from cachesvc.repository.keys import read_signing_key
+        from cachesvc.repository.signing import MOST_SIGNATURES
 
         keys = {key.public: key for key in map(read_signing_key, map(Path, self.sign_with))}
+        if len(keys) > MOST_SIGNATURES:
+            raise UsageError(f"{len(keys)} keys sign; readers take {MOST_SIGNATURES} at most")
         return tuple(keys.values())
 
     @property
-    def scope(self) -> str | None:
-        """The digest of the trust under which live directories are filled.
-
-        Where the keys cannot be read nothing is brought; then it is one that nothing was filled
-        under, so that nothing is used either.
-        """
-        try:
-            return self.trusted(self.signing_keys()).digest
-        except TccacheError:
-            return digest_json([[*self.trust], [*self.sign_with], [*self.revoked]])
+    def reads_files(self) -> bool:
+        """Whether anything that is said lies in files."""
+        return bool(self.sign_with or self.revoked or set(self.trust) - {WORD})
 
     def trusted(self, signing: Iterable[SigningKey]) -> Trust:
         """What is asked of segments, given the keys that sign here: without `trust`, that they have
@@ -148,14 +155,6 @@ def _said(given: Paths | None, variable: str, *, word: bool = False) -> tuple[st
         return _files(given, word=word)
     parts = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
     return _files(parts, word=word) if parts else ()
-
-
-def _files(given: Paths, *, word: bool = False) -> tuple[str, ...]:
-    """Files by absolute paths, as other processes are told the same; the word, if it may be one."""
-    several = [given] if isinstance(given, str | os.PathLike) else list(given)
-    if not several or not all(map(os.fspath, several)):
-        raise UsageError("an empty text, or a list of nothing, names no file and nobody to trust")
-    return tuple(WORD if word and item == WORD else str(directory(item)) for item in several)
 
 
 def _revoked(file: Path) -> Iterator[str]:

@@ -27,6 +27,7 @@ from cachesvc.start.bring import bring
 from cachesvc.start.bundles import Selection
 from cachesvc.start.deadline import Deadline
 from cachesvc.start.progress import quiet
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import StoreLike, open_repository
 
 
@@ -91,7 +92,7 @@ class Ahead:
     def _work(self) -> None:
         with self._stage("pull"):
             environment = read_environment().digest
-            live = current(environment, access(self._trust).scope)
+            live = current(environment, scope_of(access(self._trust)))
             use(live)
             self._deadline.check()
             self.repository = repository = open_repository(self._store, self._trust)

@@ -33,6 +33,7 @@ from cachesvc.start.functions import Functions
 from cachesvc.start.join import Joined, join
 from cachesvc.start.options import Options, deadline_seconds
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import StoreLike
 from cachesvc.start.target import Target, target
 
@@ -122,14 +123,14 @@ class Attempt:
     def _prepare(self, store: StoreLike | None, said: Access) -> None:
         started = self._begun = time.perf_counter()
         with self.stage("identify"):
-            live = self.locate(said.scope)
+            seconds = deadline_seconds(self.options.deadline)
+            live = self.locate(scope_of(said, seconds=seconds, begun=started))
             self.notes.extend(live.notes)
             directories.use(live)
             find_program_last()
             if self.late:
                 self.notes.append("late: this process had compiled before; its directories stay")
             self.goal = goal = target(self.model, label=self.label, salt=self.salt)
-        seconds = deadline_seconds(self.options.deadline)
         self.ahead = ahead = join(goal, store, said, called=started, seconds=seconds)
         fetched = within(
             seconds,

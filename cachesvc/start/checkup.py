@@ -22,6 +22,7 @@ from cachesvc.local.toolchain import c_compiler, python_headers
 from cachesvc.runtime.compiler import has_compiler
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import access
+from cachesvc.start.scope import scope_of
 
 _NO_TEMPORARY = Finding(
     "no temporary directory",
@@ -72,7 +73,7 @@ class Checkup:
 
     def _live(self, environment: str) -> Live | None:
         try:
-            live = current(environment, access().scope)
+            live = current(environment, scope_of(access()))
         except TccacheError as error:
             self.findings.append(
                 Finding(

@@ -16,6 +16,7 @@ from cachesvc.repository.repository import Reading, Repository
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import TrustLike, access
 from cachesvc.start.bundles import matching
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import StoreLike, open_repository
 from cachesvc.start.target import own_environment
 
@@ -81,17 +82,17 @@ def list_bundles(
     return tuple(_listing(bundle) for bundle in found)
 
 
-def list_set_aside() -> tuple[SetAside, ...]:
+def list_set_aside(*, trust: TrustLike | None = None) -> tuple[SetAside, ...]:
     """The units that have failed on this machine and are not used any more, oldest first.
 
-    Those of the live directory that a start of this process would use; none where no torch is
+    Those of the live directory that a start which trusts so would use; none where no torch is
     installed.
     """
     environment = own_environment()
     if environment is None:
         return ()
     try:
-        return read_quarantine(current(environment, access().scope).places.records)
+        return read_quarantine(current(environment, scope_of(access(trust))).places.records)
     except TccacheError:  # no directory can be used, so nothing was ever set aside in one
         return ()
 

@@ -16,8 +16,9 @@ from cachesvc.local.privacy import is_shared
 from cachesvc.local.soundness import Soundness, look, put_right, remove_units
 from cachesvc.local.walk import remove_all
 from cachesvc.runtime.directories import current
-from cachesvc.start.access import access
+from cachesvc.start.access import TrustLike, access
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.scope import scope_of
 from cachesvc.start.target import own_environment
 
 
@@ -63,9 +64,10 @@ class LiveVerification:
         return units <= set(self.removed) and set(self.moved) <= set(self.put_right)
 
 
-def verify_live(*, repair: bool = False, progress: Progress = quiet) -> LiveVerification:
-    """Reads every file of the live directory that a start of this process would use, whom it trusts
-    being said by the environment variables.
+def verify_live(
+    *, trust: TrustLike | None = None, repair: bool = False, progress: Progress = quiet
+) -> LiveVerification:
+    """Reads every file of the live directory that a start which trusts so would use.
 
     Each file that was seeded is compared with its digest; one that compilers write again, and by
     its date may have, must be whole as far as can be seen, and so must all others. Each Triton
@@ -81,7 +83,7 @@ def verify_live(*, repair: bool = False, progress: Progress = quiet) -> LiveVeri
     environment = own_environment()
     if environment is None:
         raise TccacheError("no torch is installed here, so there is no live directory to verify")
-    live = current(environment, access(None).scope)
+    live = current(environment, scope_of(access(trust)))
     work = _Verification(live.places, progress, list(live.notes))
     progress(f"read {live.root}")
     work.read()

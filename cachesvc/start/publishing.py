@@ -113,8 +113,10 @@ def require_key(repository: Repository) -> None:
 
 def _check_live(goods: Goods, repository: Repository) -> None:
     """Nobody signs what lies where others may have left anything."""
-    live = goods.live
-    if repository.keys and live is not None and live.trust in (None, ""):
+    live, trust = goods.live, repository.trust
+    if not repository.keys or live is None:
+        return
+    if trust.is_everyone or live.trust != trust.digest:
         raise UsageError(
             f"what lies in {live.root} cannot be signed: whoever could write to the store was"
             " trusted when it was filled, so it may hold what others have made; trust keys from the"

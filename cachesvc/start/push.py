@@ -17,6 +17,7 @@ from cachesvc.start.beside import Beside
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.publishing import Pushed, facts_of, publish_goods, require_key
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.tags import checked_tags
 from cachesvc.start.target import EnvironmentLike, Target, target
@@ -84,7 +85,7 @@ def push_beside(
     goal = _goal(model, label, None, salt, report)
     facts = _facts(goal, report, ())
     said = access(trust)
-    collect = _collector(model, goal, Trees(), report, said.scope)
+    collect = _collector(model, goal, Trees(), report, scope_of(said))
     # A fork while that thread imports would inherit a lock on the module, held for ever.
     load_parsers()
     return Beside(lambda: publish_goods(open_repository(store, said), goal, facts, collect))
@@ -107,7 +108,7 @@ def push_made(
     facts = _facts(goal, report, ())
     facts = replace(facts, coverage=tuple(dict.fromkeys((*facts.coverage, *calls))))
     said, model = access(trust), goal.address.model
-    stock = replace(take_stock(goal.environment.digest, said.scope), context=context)
+    stock = replace(take_stock(goal.environment.digest, scope_of(said)), context=context)
     if model == ANY_MODEL:  # what is found by a name alone are directories
         stock = replace(stock, artifacts=())
     suspects = report.suspects if report else frozenset()

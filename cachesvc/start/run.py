@@ -17,6 +17,7 @@ from cachesvc.core.components import Components
 from cachesvc.core.digest import DIGEST
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError, unexpected
 from cachesvc.core.report import Transfer
+from cachesvc.local.filled_for import fill_for
 from cachesvc.local.host import read_environment
 from cachesvc.local.in_use import hold
 from cachesvc.local.live import INDUCTOR, TRITON, Live
@@ -32,6 +33,7 @@ from cachesvc.start.deadline import Deadline, within
 from cachesvc.start.options import deadline_seconds
 from cachesvc.start.program import Ended, Signals, located
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import (
     DISABLED,
     StoreLike,
@@ -126,7 +128,7 @@ def run(
             work.note(DISABLED)
             return work.ran(signals.run(program, command, os.environ))
         with work.troubles():
-            work.locate()
+            work.locate(seconds, begun)
         with work.troubles():
             work.pull(signals, seconds, begun)
         with work.troubles():
@@ -197,14 +199,17 @@ class _Run:
         except TccacheError as error:
             self.note(str(error))
 
-    def locate(self) -> None:
-        """Finds the live directory."""
+    def locate(self, seconds: float, begun: float) -> None:
+        """Finds the live directory, which belongs to those who are trusted."""
         for variable, off in _SWITCHES.items():
             if os.environ.get(variable) == off:
                 self.note(f"{variable}={off} is set, so the compiler uses no cache of that kind")
         self.environment = read_environment()
-        self.live = current(self.environment.digest, self.trust.scope)
-        hold(self.live.places, inherited=True)
+        scope = scope_of(self.trust, seconds=seconds, begun=begun)
+        self.live = live = current(self.environment.digest, scope)
+        hold(live.places, inherited=True)
+        if scope is not None:
+            fill_for(live.places, scope)  # before the program, or a child of it, fills it otherwise
         for text in self.live.notes:
             self.note(text)
 

@@ -130,7 +130,7 @@ def seed(
     if is_held(places):
         progress(f"wait for the process that seeds {places.root}")
     with Seeder(places) as seeder, deadline.holding(seeder.let_go):
-        fill_for(places.root, places.records, repository.trust.digest)
+        fill_for(places, repository.trust.digest)
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
         cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})
         if len(cover.units) < len(plan.missing):

@@ -25,7 +25,7 @@ def ls(out: Output, model: str | None, **options: Any) -> None:
       tccache ls --store s3://ml-cache/prod --trust store
     """
     found = cachesvc.list_bundles(model, **options)
-    aside = cachesvc.list_set_aside()
+    aside = cachesvc.list_set_aside(trust=options["trust"])
     out.result(
         {
             "bundles": [listing_json(item) for item in found],

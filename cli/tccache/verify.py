@@ -46,7 +46,7 @@ def verify(out: Output, bundle: str | None, live: bool, **options: Any) -> None:
     if live and bundle is not None:
         raise cachesvc.UsageError(f"{bundle} is in a store, and --live is about none: drop one")
     if live:
-        verify_live(out, repair, dry_run, yes)
+        verify_live(out, options["trust"], repair, dry_run, yes)
     else:
         _verify_store(out, bundle, options, repair=repair, dry_run=dry_run, yes=yes)
 

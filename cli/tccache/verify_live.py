@@ -10,15 +10,15 @@ from tccache.asking import ask, require_terminal
 from tccache.output import Output, counted, size
 
 
-def verify_live(out: Output, repair: bool, dry_run: bool, yes: bool) -> None:
+def verify_live(out: Output, trust: Any, repair: bool, dry_run: bool, yes: bool) -> None:
     """Checks the live directory; a repair removes what is damaged, if somebody agrees."""
     asks = repair and not (dry_run or yes)
     if asks:
         require_terminal()
-    done = _verify(out, repair and yes and not dry_run)
+    done = _verify(out, trust, repair and yes and not dry_run)
     if asks and (done.problems or done.moved or done.leftovers):
         ask(_found_lines(done), _amount(done))
-        done = _verify(out, True)
+        done = _verify(out, trust, True)
     out.result(_json(done), _lines(done))
     out.warn([*done.notes, *done.failed])
     if not done.ok:
@@ -30,9 +30,9 @@ def verify_live(out: Output, repair: bool, dry_run: bool, yes: bool) -> None:
         )
 
 
-def _verify(out: Output, repair: bool) -> cachesvc.LiveVerification:
+def _verify(out: Output, trust: Any, repair: bool) -> cachesvc.LiveVerification:
     with out.progress() as progress:
-        return cachesvc.verify_live(repair=repair, progress=progress)
+        return cachesvc.verify_live(trust=trust, repair=repair, progress=progress)
 
 
 def _json(done: cachesvc.LiveVerification) -> dict[str, Any]:

@@ -362,6 +362,24 @@ def test_an_old_segment_that_was_put_back(
     assert "2025-01-01" in refused.reason
 
 
+def test_what_is_old_is_not_made_young_by_carrying_it_on(
+    anywhere: Store, make_desk: Callable[..., Any], keys: tuple[SigningKey, SigningKey]
+) -> None:
+    """A push that absorbs an old segment, or one that was put back, renews only its own units; who
+    asks for an age does not count the others as there, so that they are pushed anew."""
+    desk = make_desk(anywhere, signing=keys[:1])
+    desk.push(desk.draft("triton/old", a=b"1"))
+    desk.clock = 1800
+    desk.push(desk.draft("triton/new", a=b"2"))
+    since = datetime.now(timezone.utc) - datetime(2025, 1, 1, 0, 20, tzinfo=timezone.utc)
+    trust = Trust(frozenset({keys[0].public}), max_age_s=since.total_seconds())
+    aware = make_desk(anywhere, clock=1900, trust=trust, signing=keys[:1])
+    assert set(desk.contents()) == {"triton/old/a", "triton/new/a"}
+    assert set(aware.contents()) == {"triton/new/a"}
+    assert aware.push(aware.draft("triton/old", a=b"3")).added == 1
+    assert aware.contents() == {"triton/old/a": b"3", "triton/new/a": b"2"}
+
+
 def test_what_is_asked_has_a_digest() -> None:
     """So that what was verified once counts only for those who ask for no more."""
     one, two = "1" * 64, "2" * 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cachesvc.core.errors import TccacheError, UntrustedError, UsageError
 from cachesvc.start.access import PRIVATE, Access, access
 from cachesvc.start.keys import make_key, read_key
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import chosen_repository
 
 
@@ -87,6 +89,37 @@ def test_an_age_that_is_none(monkeypatch: pytest.MonkeyPatch, age: str) -> None:
     monkeypatch.setenv("TCCACHE_MAX_AGE", age)
     with pytest.raises(UsageError, match=r"duration|is none"):
         access()
+
+
+def test_one_file_is_as_good_as_a_list_of_one() -> None:
+    """In an Access, too; texts are not read letter by letter."""
+    assert Access("store") == Access(("store",))
+    assert Access("/k.pub", "/k", revoked="/r") == Access(("/k.pub",), ("/k",), None, ("/r",))
+    assert Access("k.pub").trust == (str(Path("k.pub").absolute()),)
+
+
+def test_more_keys_than_readers_take(tmp_path: Path) -> None:
+    """Nothing is written that every reader would refuse."""
+    for number in range(17):
+        make_key(tmp_path / str(number))
+    files = [tmp_path / str(number) for number in range(17)]
+    with pytest.raises(UsageError, match="17 keys"):
+        access("store", files).signing_keys()
+    assert len(access("store", files[1:]).signing_keys()) == 16
+
+
+def test_a_live_directory_waits_for_no_key_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One on a server that is away: nothing is brought, and nothing used that others may have
+    filled."""
+    said = access(make_key(tmp_path / "A").public_file)
+    readable = scope_of(said)
+    never = threading.Event()
+    monkeypatch.setattr(Access, "signing_keys", lambda _: never.wait(60) and ())
+    assert scope_of(said, seconds=0.01) not in (None, readable)
+    never.set()
+    assert scope_of(access("store"), seconds=0.01) is None
 
 
 def test_a_shared_store_needs_somebody_to_vouch(

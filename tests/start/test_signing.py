@@ -29,6 +29,7 @@ from cachesvc.start.lookup import lookup
 from cachesvc.start.publishing import facts_of, publish_goods
 from cachesvc.start.pull import Pulled, pull
 from cachesvc.start.push import push
+from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import open_repository
 from cachesvc.start.target import Target, target
 from cachesvc.start.transfer import holdings
@@ -73,7 +74,7 @@ class Place:
     def live(self, *keys: str) -> Path:
         """Inductor's part of the live directory of who trusts these keys."""
         said = access([self.folder / f"{key}.pub" for key in keys] or "store")
-        return current(read_environment().digest, said.scope).folder("inductor")
+        return current(read_environment().digest, scope_of(said)).folder("inductor")
 
     def held(self, *keys: str) -> set[str]:
         """The units in that directory."""
@@ -163,6 +164,24 @@ def test_a_directory_that_the_user_set(
     assert (dict(again.directories)["inductor"], again.transfer.seeded) == (str(own), 0)
     if first:
         assert dict(place.pull().directories)["inductor"] != str(own)
+
+
+def test_a_triton_directory_that_the_user_set(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was brought to it from anybody is neither used nor signed by who trusts keys."""
+    tree = place.folder / "kernels"
+    make(tree / "KERNEL")
+    push("m", store=place.store, trust="store", triton_dir=tree)
+    place.push(GOOD, key="A")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(place.folder / "triton"))
+    assert place.pull().transfer.seeded == 2
+    assert (place.folder / "triton" / "KERNEL" / "entry").exists()
+    pulled = place.pull("A")
+    assert any("TRITON_CACHE_DIR" in note and "another trust" in note for note in pulled.notes)
+    make(place.live("A") / MINE)
+    pushed = push("m", store=place.folder / "elsewhere", sign_with=place.folder / "A")
+    assert (pushed.units, pushed.publication.added) == (2, 2)
 
 
 def test_directories_that_are_named(place: Place) -> None:
@@ -278,6 +297,16 @@ def test_who_trusts_keys_signs(place: Place) -> None:
     assert not place.store.exists()
 
 
+def test_what_a_revoked_list_alone_asks_for_is_no_signature(place: Place) -> None:
+    """A directory that was filled for anybody but one is not signed either."""
+    (place.folder / "gone").write_text("")
+    place.push(EVIL)
+    said = access("store", place.folder / "A", revoked=place.folder / "gone")
+    pull("m", store=place.store, trust=said)
+    with pytest.raises(UsageError, match="cannot be signed"):
+        push("m", store=place.store, trust=said)
+
+
 def test_rubbish_hides_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bundle of which nothing is trusted is passed over, as if it were not there: under the
     model's own address, and as the neighbour that may serve."""
@@ -339,7 +368,7 @@ def test_revoked_and_too_old(place: Place) -> None:
         with pytest.raises(UntrustedError, match=r"is revoked|was made at"):
             pull("m", store=place.store, trust=said)
     for said in (access(place.folder / "A.pub", revoked=gone), access("store", revoked=gone)):
-        live = current(read_environment().digest, said.scope)
+        live = current(read_environment().digest, scope_of(said))
         assert not list(live.root.rglob("entry"))
 
 
