@@ -137,7 +137,8 @@ def _steps(path: str) -> Iterator[str]:
     at = "/"
     yield at
     links = 0
-    parts = os.path.join(os.getcwd(), path).split("/")[::-1]
+    absolute = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    parts = absolute.split("/")[::-1]
     while parts:
         part = parts.pop()
         if part == "..":

@@ -12,7 +12,7 @@ from cachesvc.core.errors import IntegrityError, TccacheError
 from cachesvc.core.paths import MAX_PATH_BYTES
 from cachesvc.local.broken import broken, broken_source, is_named_by_content
 from cachesvc.local.group import relocate
-from cachesvc.local.layout import is_group, is_passed_over, unit_key
+from cachesvc.local.layout import is_group, is_passed_over, unit_of
 from cachesvc.local.ledger import Ledger, Row
 from cachesvc.local.places import Places
 
@@ -46,9 +46,9 @@ def damaged_units(places: Places) -> tuple[Damage, ...]:
     for path, file in files_of(places):
         present.add(path)
         if problem := _problem(path, file, rows.get(path)):
-            problems.setdefault(_unit(path), []).append(f"{path} {problem}")
+            problems.setdefault(unit_of(path), []).append(f"{path} {problem}")
     for path in _missing(rows, present):
-        problems.setdefault(_unit(path), []).append(f"{path} is gone")
+        problems.setdefault(unit_of(path), []).append(f"{path} is gone")
     return tuple(Damage(unit, tuple(found)) for unit, found in sorted(problems.items()))
 
 
@@ -121,12 +121,8 @@ def _missing(rows: dict[str, Row], present: set[str]) -> Iterator[str]:
 
     An entry of an FX graph or of AOTAutograd stands for itself: without it there is one fewer.
     """
-    units = {_unit(path) for path in present}
+    units = {unit_of(path) for path in present}
     for path in rows:
         alone = path.startswith(("inductor/fxgraph/", "inductor/aotautograd/", "megacache/"))
-        if path not in present and not alone and _unit(path) in units:
+        if path not in present and not alone and unit_of(path) in units:
             yield path
-
-
-def _unit(path: str) -> str:
-    return unit_key(path.split("/"))

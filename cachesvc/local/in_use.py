@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -42,23 +42,37 @@ def hold(places: Places, *, inherited: bool = False) -> None:
         number = _held.get(str(file))
         if number is None or not _is_at(number, file):
             number = _awaited(places, file)
+            _let_go(file)  # of one that was removed
         if number is not None:
             _held[str(file)] = number
             os.set_inheritable(number, inherited or os.get_inheritable(number))
             os.utime(number)
 
 
+def _let_go(file: Path) -> None:
+    number = _held.pop(str(file), None)
+    if number is not None:
+        os.close(number)
+
+
 @contextmanager
-def holding(places: Places) -> Iterator[None]:
-    """Holds a live directory within this context only, as `hold` does for the process's life."""
-    number = None
+def holding(places: Places) -> Iterator[Callable[[], None]]:
+    """Holds a live directory within this context only, as `hold` does for the process's life.
+
+    Gives a function that lets go of it before; any thread may call it, and again.
+    """
+    numbers: list[int] = []
     with suppress(OSError):
-        number = _awaited(places, file_of(places))
+        numbers = [number for number in (_awaited(places, file_of(places)),) if number is not None]
+
+    def let_go() -> None:
+        with suppress(IndexError):
+            os.close(numbers.pop())
+
     try:
-        yield
+        yield let_go
     finally:
-        if number is not None:
-            os.close(number)
+        let_go()
 
 
 def _awaited(places: Places, file: Path) -> int | None:

@@ -62,6 +62,11 @@ def unit_key(parts: Sequence[str]) -> str:
     return "/".join(parts)
 
 
+def unit_of(path: str) -> str:
+    """The key of the unit that the entry at this path belongs to."""
+    return unit_key(path.split("/"))
+
+
 def _inductor_unit(rest: Sequence[str]) -> Sequence[str]:
     if rest[0] == "fxgraph" and len(rest) >= 4:
         return rest[:3]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin, Unit
-from cachesvc.local.layout import is_group, unit_key
+from cachesvc.local.layout import is_group, unit_of
 from cachesvc.local.whole import read_record, write_whole
 
 _NAME = "ledger.json"
@@ -128,7 +128,7 @@ class Ledger:
 
     def forget(self, units: Collection[str]) -> None:
         """Knows nothing any more of the units with these keys."""
-        gone = [path for path in self.rows if unit_key(path.split("/")) in units]
+        gone = [path for path in self.rows if unit_of(path) in units]
         for path in gone:
             del self.rows[path]
         for unit in units:

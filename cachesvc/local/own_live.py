@@ -23,7 +23,7 @@ from cachesvc.local.live import INDUCTOR, LIVES, TRITON, own_homes
 from cachesvc.local.lock import lock_of, take
 from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import is_shared, open_to_others
-from cachesvc.local.walk import below, remove_all, size_of
+from cachesvc.local.walk import below, names_in, remove_all, size_of
 
 # The environment, and whom to trust.
 _NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
@@ -62,7 +62,7 @@ def own_lives(folder: Path, environ: Mapping[str, str]) -> Iterator[OwnLive]:
     """The live directories in such a folder, but for one that a variable names: the user's, or
     that of a process which has started this one."""
     named = [os.path.realpath(environ[name]) for name in (INDUCTOR, TRITON) if environ.get(name)]
-    for name in _names_in(folder):
+    for name in names_in(folder):
         root = folder / name
         if not _NAME.fullmatch(name) or not (_is_own(root) and _is_own(root / RECORDS)):
             continue
@@ -99,7 +99,7 @@ def remove_live(places: Places) -> bool:
 
 def gone_in(folder: Path) -> tuple[Path, ...]:
     """What removers that were killed have left in a folder of live directories."""
-    names = (name for name in _names_in(folder) if name.startswith(_GONE))
+    names = (name for name in names_in(folder) if name.startswith(_GONE))
     return tuple(folder / name for name in names if _is_own(folder / name))
 
 
@@ -121,9 +121,3 @@ def _last_used(places: Places) -> float:
         if stat.S_ISREG(status.st_mode) and path != lock
     ]
     return max(dates, default=0.0) or os.lstat(places.root).st_mtime
-
-
-def _names_in(folder: Path) -> list[str]:
-    with suppress(OSError):
-        return sorted(os.listdir(folder))
-    return []

@@ -26,11 +26,12 @@ from cachesvc.core.manifest import Unit
 from cachesvc.core.paths import path_issue
 from cachesvc.core.temporary import new_file
 from cachesvc.local.damage import content_digest
-from cachesvc.local.layout import is_passed_over, seed_order, unit_key
+from cachesvc.local.layout import is_passed_over, seed_order, unit_of
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
 from cachesvc.local.receipt import forget_receipts
+from cachesvc.local.walk import names_in
 from cachesvc.local.whole import disk_errors, read_record, write_whole
 
 _NAME = "quarantine.json"
@@ -188,15 +189,15 @@ def unit_files(places: Places, unit: str) -> dict[str, Path]:
         return {}
     above = unit.rpartition("/")[0]
     found = {f"{unit}/{name}": file for name, file in _below(place)}
-    for name in _names_in(place.parent):
+    for name in names_in(place.parent):
         path, file = f"{above}/{name}", place.parent / name
-        if unit_key(path.split("/")) == unit and file.is_file() and not file.is_symlink():
+        if unit_of(path) == unit and file.is_file() and not file.is_symlink():
             found[path] = file
     return {p: f for p, f in found.items() if not is_passed_over(p.split("/")[0], p.split("/")[1:])}
 
 
 def _below(folder: Path) -> Iterator[tuple[str, Path]]:
-    for name in _names_in(folder):
+    for name in names_in(folder):
         item = folder / name
         if item.is_symlink():
             continue
@@ -241,7 +242,7 @@ def _write(records: Path, items: Sequence[SetAside]) -> None:
     text = json.dumps({"version": _VERSION, "units": [asdict(item) for item in items]})
     write_whole(records / _NAME, text.encode())
     kept = set(_worth_keeping(records / _FOLDER, items))
-    for name in _names_in(records / _FOLDER):
+    for name in names_in(records / _FOLDER):
         if name not in kept:
             shutil.rmtree(records / _FOLDER / name, ignore_errors=True)
 
@@ -262,10 +263,3 @@ def _worth_keeping(folder: Path, items: Sequence[SetAside]) -> Iterator[str]:
 
 def _folder_name(unit: str) -> str:
     return digest_bytes(unit.encode())[:32]
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

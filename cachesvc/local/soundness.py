@@ -18,13 +18,13 @@ from cachesvc.core.errors import IntegrityError
 from cachesvc.core.ownership import anothers
 from cachesvc.local.damage import Damage, content_digest, damaged_units, files_of
 from cachesvc.local.group import children, localise, points_into, relocate
-from cachesvc.local.layout import is_group, seed_order, unit_key
+from cachesvc.local.layout import is_group, seed_order, unit_key, unit_of
 from cachesvc.local.ledger import Ledger, row_of
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import unit_files
 from cachesvc.local.receipt import forget_receipts
 from cachesvc.local.tree import KERNEL_SUFFIXES
-from cachesvc.local.walk import below
+from cachesvc.local.walk import below, names_in
 from cachesvc.local.whole import write_whole
 
 Problems = dict[str, list[str]]
@@ -103,7 +103,7 @@ def put_right(places: Places, paths: Iterable[str]) -> tuple[str, ...]:
 def _look(places: Places, *, is_shared: bool) -> Soundness:
     units: dict[str, dict[str, Path]] = defaultdict(dict)
     for path, file in files_of(places):
-        units[_unit_of(path)][path] = file
+        units[unit_of(path)][path] = file
     problems: Problems = defaultdict(list)
     for damage in damaged_units(places):
         problems[damage.unit] += damage.problems
@@ -130,7 +130,7 @@ def _look(places: Places, *, is_shared: bool) -> Soundness:
 def _changed(places: Places, problems: Problems) -> Iterator[str]:
     for path, row in Ledger.read(places.records).rows.items():
         file = places.locate(path)
-        if file is None or problems.get(_unit_of(path)) or row.is_at(file):
+        if file is None or problems.get(unit_of(path)) or row.is_at(file):
             continue
         if content_digest(path, file) not in {None, row.sha256}:
             yield path
@@ -177,20 +177,10 @@ def _links(places: Places, unit: str) -> dict[str, Path]:
     if place is None:
         return {}
     above = unit.rpartition("/")[0]
-    beside = (f"{above}/{name}" for name in _names_in(place.parent))
-    found = {path: place.parent / Path(path).name for path in beside if _unit_of(path) == unit}
-    found |= {f"{unit}/{name}": place / name for name in _names_in(place)}
+    beside = (f"{above}/{name}" for name in names_in(place.parent))
+    found = {path: place.parent / Path(path).name for path in beside if unit_of(path) == unit}
+    found |= {f"{unit}/{name}": place / name for name in names_in(place)}
     return {path: file for path, file in found.items() if file.is_symlink()}
-
-
-def _unit_of(path: str) -> str:
-    return unit_key(path.split("/"))
-
-
-def _names_in(folder: Path) -> list[str]:
-    with suppress(OSError):
-        return os.listdir(folder)
-    return []
 
 
 def _remove_empty(places: Places, unit: str) -> None:

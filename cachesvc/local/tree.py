@@ -12,7 +12,7 @@ from pathlib import Path
 from cachesvc.core.errors import IntegrityError, UsageError
 from cachesvc.core.paths import MAX_PATH_BYTES, path_issue
 from cachesvc.local.group import children, relocate
-from cachesvc.local.layout import entry_parts, is_group, is_passed_over, unit_key
+from cachesvc.local.layout import entry_parts, is_group, is_passed_over, unit_of
 from cachesvc.local.megafile import Artifact
 
 KERNEL_SUFFIXES = (".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
@@ -99,7 +99,7 @@ def _group_units(
     units: dict[str, Copies] = {}
     nowhere: Home = (Path(), ())
     for home, file in (*files, *((nowhere, _artifact_file(item)) for item in artifacts)):
-        copies = units.setdefault(unit_key(file.path.split("/")), {})
+        copies = units.setdefault(unit_of(file.path), {})
         copies.setdefault(home, {}).setdefault(file.path, file)
     return units
 

@@ -26,6 +26,14 @@ def below(path: Path | str, depth: int = sys.maxsize) -> Iterator[tuple[str, os.
                 waiting += [(os.path.join(at, name), left - 1) for name in names]
 
 
+def names_in(folder: Path | str) -> list[str]:
+    """The names in a folder, sorted; none if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def size_of(path: Path | str) -> int:
     """Bytes of a file, or of all files in a folder."""
     return sum(status.st_size for _, status in below(path) if stat.S_ISREG(status.st_mode))

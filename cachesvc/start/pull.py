@@ -126,7 +126,7 @@ def _bring(
     with scratch("mega") as folder, ExitStack() as held:
         places, notes = _places(found, trees, folder, repository.trust.digest)
         if not trees:  # a collector may be at work
-            held.enter_context(holding(places))
+            held.enter_context(limit.holding(held.enter_context(holding(places))))
         transfer = seed(repository, found, places, progress=progress, deadline=limit)
         artifacts = _write_mega(found, places, trees)
         for tier in () if trees else held_tiers(found):

@@ -75,6 +75,20 @@ def test_a_missing_directory_is_judged_by_its_way(own: Path, mode: int, others: 
     assert others_may_write(str(own / "not" / "there")) is others
 
 
+def test_a_working_directory_that_is_gone(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for only where a path is relative to it."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert not others_may_write(str(own))
+    with pytest.raises(FileNotFoundError):
+        others_may_write("store")
+    monkeypatch.chdir(tmp_path)
+    assert not others_may_write("store")
+
+
 def test_a_link_is_followed(own: Path, tmp_path: Path) -> None:
     """A link of one's own is as private as what it leads to, relative or not."""
     (tmp_path / "link").symlink_to(own)

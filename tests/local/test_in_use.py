@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cachesvc.local import in_use
-from cachesvc.local.in_use import exclusively, file_of, hold, is_in_use
+from cachesvc.local.in_use import exclusively, file_of, hold, holding, is_in_use
 from cachesvc.local.places import RECORDS, Places, under
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -160,6 +160,32 @@ def test_one_that_was_removed_is_made_anew(places: Places, tmp_path: Path) -> No
     places.root.rename(tmp_path / "gone-too")
     hold(places)
     assert is_in_use(places)
+
+
+def test_holding_it_anew_keeps_nothing_of_the_old(places: Places, tmp_path: Path) -> None:
+    """However often it is removed by hand, this process has one file open for it."""
+    hold(places)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(5):
+        places.root.rename(tmp_path / f"gone{number}")
+        hold(places)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert is_in_use(places)
+    assert may_be_removed(under(tmp_path / "gone0"))
+
+
+def test_a_hold_for_a_while_can_end_before(places: Places) -> None:
+    """As often as it is said, and nobody else's file is closed by that."""
+    with holding(places) as let_go:
+        assert is_in_use(places)
+        let_go()
+        assert not is_in_use(places)
+        with open(os.devnull) as other:
+            let_go()
+            assert other.fileno() in map(int, os.listdir("/proc/self/fd"))
+    with holding(places):
+        assert is_in_use(places)
+    assert not is_in_use(places)
 
 
 def test_one_that_is_being_removed_is_made_anew(

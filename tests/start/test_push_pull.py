@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cachesvc.core.address import Address
 from cachesvc.core.components import Components
-from cachesvc.core.errors import BundleNotFound, IntegrityError, TccacheError, UsageError
+from cachesvc.core.errors import (
+    BundleNotFound,
+    IntegrityError,
+    StoreError,
+    TccacheError,
+    UsageError,
+)
 from cachesvc.core.manifest import Origin
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.local.host import read_environment
+from cachesvc.local.in_use import is_in_use
 from cachesvc.local.megafile import Artifact, put_together, take_apart
 from cachesvc.repository.pack import Source
 from cachesvc.repository.publish import Draft, Facts, publish
 from cachesvc.repository.repository import Reading, Repository
+from cachesvc.runtime.directories import current
 from cachesvc.start.lookup import lookup
 from cachesvc.start.pull import Pulled, pull
 from cachesvc.start.push import Pushed, push
+from cachesvc.start.work import Work
 from cachesvc.store.contract import Store
 from cachesvc.store.directory import DirectoryStore
 from cachesvc.store.streams import Target
@@ -448,6 +459,46 @@ def test_a_pack_that_stays_away_is_an_error(store: Path, inductor: Path, tmp_pat
         pull("name", store=moving, inductor_dir=tmp_path / "to")
     assert moving.lists == 2
     assert read(tmp_path / "to") == {}
+
+
+class Stuck(Wrapper):
+    """Its packs come once it is told to send them."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.asked, self.told = threading.Event(), threading.Event()
+
+    def _fetch(self, key: str, target: Target) -> int | None:
+        if key.endswith(".tar.zst"):
+            self.asked.set()
+            assert self.told.wait(60)
+        return super()._fetch(key, target)
+
+
+def test_a_pull_that_is_left_behind_lets_go_of_its_directory(
+    store: Path, inductor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that hangs on a store keeps no collector from the live directory once its time is up."""
+    push("name", store=store, inductor_dir=inductor)
+    stuck = Stuck(DirectoryStore(store))
+    held = []
+
+    def wait(work: Work[Any], seconds: float | None = None) -> bool:
+        assert stuck.asked.wait(60)
+        held.append(is_in_use(places))
+        return work.is_done
+
+    monkeypatch.setattr(Work, "wait", wait)
+    places = current(read_environment().digest).places
+    with pytest.raises(StoreError, match="nothing was brought"):
+        pull("name", store=stuck, deadline=7)
+    assert held == [True]
+    assert not is_in_use(places)
+    stuck.told.set()
+    (thread,) = (item for item in threading.enumerate() if item.name == "tccache-start")
+    thread.join(60)
+    assert not thread.is_alive()
+    assert read(places.root / "inductor") == {}
 
 
 def test_a_damaged_library_is_left_out_and_named(store: Path, tmp_path: Path) -> None:
