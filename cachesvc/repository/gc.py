@@ -88,13 +88,19 @@ def judge(bundle: Bundle, reading: Reading, grace: Grace) -> Judged:
     counted = _accepted(bundle, reading) if alive else bundle
     candidate = Candidate(
         bundle=bundle,
-        bytes=max(0, counted.size - sum(deletion.bytes for deletion in deletions)),
+        bytes=_bytes_left(counted, deletions),
         trusted=bool(alive),
         counted=counted,
         torch=next((segment.manifest.environment.get("torch") for segment in alive), None),
         tags=frozenset(tag for segment in alive for tag in segment.manifest.tags),
     )
     return Judged(candidate, deletions, (*kept, *refused))
+
+
+def _bytes_left(counted: Bundle, deletions: Iterable[Deletion]) -> int:
+    """What the part that counts holds afterwards: it need not hold all that goes."""
+    gone = {stat.key for deletion in deletions for stat in deletion.objects}
+    return sum(stat.size for stat in counted.objects if stat.key not in gone)
 
 
 def _accepted(bundle: Bundle, reading: Reading) -> Bundle:
@@ -119,6 +125,16 @@ def plan(judged: Sequence[Judged], policy: Policy, grace: Grace) -> Plan:
             deletions += item.deletions
             kept += item.kept
     return Plan(tuple(deletions), tuple(kept))
+
+
+def within(plan: Plan, shown: Iterable[Deletion]) -> Plan:
+    """What of the plan was shown before: what somebody agreed to, or less."""
+    agreed = {stat.key for deletion in shown for stat in deletion.objects}
+    parts = (
+        replace(deletion, objects=tuple(s for s in deletion.objects if s.key in agreed))
+        for deletion in plan.deletions
+    )
+    return replace(plan, deletions=tuple(part for part in parts if part.objects))
 
 
 def carry_out(plan: Plan, store: Store, progress: Callable[[str], None]) -> Outcome:

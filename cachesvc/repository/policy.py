@@ -13,16 +13,21 @@ from cachesvc.repository.grace import Grace
 from cachesvc.repository.listing import Bundle
 
 _PARTS = re.compile(r"[.+]")
+_UNREAD = "holds nothing that is trusted here and can be read"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A bundle goes if any of these says so, and stays whatever they say if a tag pins it.
 
+    A bundle of which nothing is trusted and can be read goes by `max_bytes` alone, and first: which
+    tags it has is not known.
+
     keep_last: of each name and environment only so many models stay, those last written to.
     older_than_s: bundles go to which nothing was written for so many seconds.
     torch: bundles of other versions of torch go; 2.9 stands for 2.9.1 too, and not for 2.90.
-    max_bytes: the bundles that were written to longest ago go, until no more bytes are left.
+    max_bytes: the bundles that were written to longest ago go, until no more bytes are left. What
+        is not trusted beside what is does not count.
     keep_tags: bundles that have one of these tags stay.
     Raises UsageError for what cannot be meant.
     """
@@ -47,9 +52,9 @@ class Policy:
 class Candidate:
     """A bundle as policy sees it: what is left of it otherwise, in bytes, and what it says.
 
-    What is not `trusted` says nothing, pushes nothing else out, and makes room first: whoever can
-    write to a store must not be able to choose what its janitor deletes. `counted` is the part of
-    the bundle that counts, where that is not all of it.
+    What is not `trusted` says nothing, also of what pins it. It pushes nothing else out, and makes
+    room first: whoever can write to a store must not be able to choose what its janitor deletes.
+    `counted` is the part of the bundle that counts, where that is not all of it.
     """
 
     bundle: Bundle
@@ -77,12 +82,16 @@ def apply(policy: Policy, candidates: Sequence[Candidate], grace: Grace) -> Verd
     """What the policy says of these bundles, which are all that the store has."""
     ruled = _ruled(policy, candidates, grace)
     spared = {c.bundle.address: why for c in candidates if (why := _spared(policy, c, grace))}
-    gone = {address: why for address, why in ruled.items() if address not in spared}
+    unread = {c.bundle.address: _UNREAD for c in candidates if c.bundle.segments and not c.trusted}
+    safe = unread | spared
+    gone = {address: why for address, why in ruled.items() if address not in safe}
     gone |= _over_budget(policy, [c for c in candidates if c.bundle.address not in gone], spared)
+    left = [c for c in candidates if c.bundle.address not in gone]
+    against = _too_much(policy, left) | ruled
     kept = {
-        address: f"{spared[address]}, though it {why}"
-        for address, why in ruled.items()
-        if address in spared
+        c.bundle.address: f"{safe[c.bundle.address]}, though it {against[c.bundle.address]}"
+        for c in left
+        if c.bundle.address in safe and c.bundle.address in against
     }
     return Verdicts(gone, kept)
 
@@ -154,3 +163,10 @@ def _over_budget(
             surplus -= candidate.bytes
             gone[candidate.bundle.address] = "makes room: the store holds more than it may"
     return gone
+
+
+def _too_much(policy: Policy, left: Sequence[Candidate]) -> dict[Address, str]:
+    """What would have to go to keep the budget, were nothing spared."""
+    if policy.max_bytes is None or sum(c.bytes for c in left) <= policy.max_bytes:
+        return {}
+    return {c.bundle.address: "takes room of which there is too little" for c in left if c.bytes}

@@ -8,7 +8,7 @@ from functools import partial
 
 from cachesvc.core.address import Address
 from cachesvc.core.errors import IntegrityError, TccacheError, UsageError
-from cachesvc.repository.gc import Deletion, Judged, Kept, Outcome, carry_out, judge, plan
+from cachesvc.repository.gc import Deletion, Judged, Kept, Outcome, carry_out, judge, plan, within
 from cachesvc.repository.grace import GRACE_S, MIN_GRACE_S, Grace
 from cachesvc.repository.policy import Policy
 from cachesvc.repository.publish import Facts, mergeable, unite
@@ -57,6 +57,7 @@ def collect(
     policy: Policy | None = None,
     grace_s: float = GRACE_S,
     merge: bool = False,
+    agreed: Collected | None = None,
     dry_run: bool = False,
     progress: Progress = quiet,
 ) -> Collected:
@@ -65,9 +66,10 @@ def collect(
 
     Nothing that was written, or superseded, less than `grace_s` seconds ago by the store's clock is
     deleted; the least is an hour, since a push may take half of that. What `trust` does not accept
-    counts for nothing: only a policy deletes it. Age is left to the policy, whatever the trust says
-    of it. `merge` makes one segment of several where no host loses by that, signed by `sign_with`;
-    the merged ones go in a later run. Without it nothing is written.
+    counts for nothing: only a policy deletes it, see there. Age is left to the policy, whatever the
+    trust says of it. `merge` makes one segment of several where no host loses by that, signed by
+    `sign_with`; the merged ones go in a later run. Without it nothing is written. Where `agreed`,
+    the result of a dry run, is given, nothing is deleted or merged that is not in it.
 
     Raises UsageError, UntrustedError, IntegrityError for a store of another format, StoreError if
     it cannot be read; a failure after the first change is in the result.
@@ -88,6 +90,7 @@ def collect(
         policy or Policy(),
         grace_s,
         merge=merge,
+        agreed=agreed,
         dry_run=dry_run,
         progress=progress,
     )
@@ -99,6 +102,7 @@ def collect_in(
     grace_s: float,
     *,
     merge: bool = False,
+    agreed: Collected | None = None,
     dry_run: bool = False,
     progress: Progress = quiet,
 ) -> Collected:
@@ -117,6 +121,9 @@ def collect_in(
     for deletion in planned.deletions:
         if deletion.cause == "policy":
             several.pop(deletion.address, None)
+    if agreed is not None:
+        planned = within(planned, agreed.deleted)
+        several = {a: n for a, n in several.items() if a in dict(agreed.merged)}
     done = Outcome(planned.deletions) if dry_run else carry_out(planned, repository.store, progress)
     collected = Collected(
         dry_run=dry_run,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cachesvc.core.errors import StoreError
-from cachesvc.repository.gc import Deletion, Outcome, Plan, carry_out, orphans
+from cachesvc.repository.gc import Deletion, Outcome, Plan, carry_out, orphans, within
 from cachesvc.repository.grace import GRACE_S, Grace
 from cachesvc.repository.listing import bundles
 from cachesvc.repository.soundness import Checked, check_bundle
@@ -54,6 +54,7 @@ def verify(
     store: StoreLike | None = None,
     trust: TrustLike | None = None,
     repair: bool = False,
+    agreed: Verification | None = None,
     dry_run: bool = False,
     progress: Progress = quiet,
 ) -> Verification:
@@ -63,7 +64,8 @@ def verify(
     deletes what no reader can ever use: a manifest that is not what its name says, a segment whose
     pack is gone or damaged, what lies in a signature's place and is none, packs without a manifest
     that have been there for a day. Segments that are only not trusted, or of a newer format, stay
-    and are problems. `dry_run` says what a repair would delete.
+    and are problems. `dry_run` says what a repair would delete; where `agreed`, the result of one,
+    is given, nothing is deleted that is not in it.
 
     Raises UsageError, UntrustedError, IntegrityError for a store of another format, StoreError,
     BundleNotFound if nothing is meant.
@@ -77,6 +79,8 @@ def verify(
     if grace is None:
         return done
     planned = Plan((*_cures(checked), *_old_orphans(checked, grace)))
+    if agreed is not None:
+        planned = within(planned, agreed.repaired)
     if dry_run:
         return replace(done, repaired=planned.deletions)
     return _repaired(done, checked, carry_out(planned, repository.store, progress))

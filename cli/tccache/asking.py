@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import cachesvc
 from tccache.output import printable
@@ -30,9 +31,23 @@ def require_terminal() -> None:
         )
 
 
-def ask(lines: Iterable[str], what: str) -> None:
-    """Returns if somebody at the terminal agrees to the deletion of `what`."""
+def refuse_of_stores(names: Iterable[str]) -> None:
+    """Raises UsageError if one of these flags was given to a verb that is to look at no store.
+
+    Their environment variables say what holds where there is a store, and are passed over.
+    """
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise cachesvc.UsageError(
+                f"{flag} is about stores, and --live about no store: drop one"
+            )
+
+
+def ask(lines: Iterable[str], deed: str) -> None:
+    """Returns if somebody at the terminal agrees to the deed, such as `Delete 2 objects`."""
     for line in lines:
         click.echo(printable(line), err=True)
-    if not click.confirm(f"Delete {what}?", err=True):
-        raise cachesvc.TccacheError("nothing was deleted: the answer was no")
+    if not click.confirm(f"{deed}?", err=True):
+        raise cachesvc.TccacheError("nothing was done: the answer was no")

@@ -8,11 +8,24 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.asking import ask, deletion_options, require_terminal
+from tccache.asking import ask, deletion_options, refuse_of_stores, require_terminal
 from tccache.gc_live import collect_live
 from tccache.options import common, sign_option, store_options
 from tccache.output import Output, counted, size
 from tccache.units import duration, size_in_bytes
+
+_OF_STORES = (
+    "store",
+    "trust",
+    "max_age",
+    "revoked",
+    "sign_with",
+    "keep_last",
+    "torch",
+    "keep_tag",
+    "merge",
+    "grace",
+)
 
 
 @click.command()
@@ -73,46 +86,48 @@ def gc(out: Output, live: bool, dry_run: bool, yes: bool, **options: Any) -> Non
     """Delete from a store what nobody needs any more.
 
     Superseded segments and packs without a manifest; whole bundles only by the flags that say so.
-    What is not trusted counts for nothing, and goes only with its bundle. Times are those of the
-    store's clock.
+    What is not trusted counts for nothing, and goes only with its bundle. A bundle of which nothing
+    is trusted goes by --max-bytes alone, and first. Times are those of the store's clock.
 
     \b
     Example:
       tccache gc --store s3://ml-cache/prod --trust prod.pub --keep-last 3 --older-than 90d
     """
     if live:
-        _refuse_of_stores(options)
+        refuse_of_stores(_OF_STORES)
         limits = {"older_than_s": options["older_than"], "keep_bytes": options["max_bytes"]}
         collect_live(out, dry_run, yes, **limits)
         return
+    shown = None
     if not (dry_run or yes):
         require_terminal()
-        if (planned := _collect(out, options, dry_run=True)).deleted:
-            ask(_lines(planned), _amount(planned))
-    done = _collect(out, options, dry_run=dry_run)
+        shown = _collect(out, options, dry_run=True)
+        if shown.deleted or shown.merged:
+            ask(_lines(shown), _deed(shown))
+    done = _collect(out, options, dry_run=dry_run, agreed=shown)
     out.result(_json(done), _lines(done))
-    budget = options["max_bytes"]
-    if budget is not None and done.bytes_left > budget:
-        out.warn(
-            [
-                f"the store holds {size(done.bytes_left)}, which is more than {size(budget)}: what"
-                " is left is pinned by a tag, or was written within the grace time"
-            ]
-        )
     if done.failure is not None:
         raise done.failure
+    budget = options["max_bytes"]
+    if budget is not None and done.bytes_left > budget:
+        out.warn([_over(done, budget)])
 
 
-def _refuse_of_stores(options: dict[str, Any]) -> None:
-    for name in ("keep_last", "torch", "keep_tag", "merge"):
-        if options[name]:
-            flag = f"--{name.replace('_', '-')}"
-            raise cachesvc.UsageError(
-                f"{flag} is about stores, and --live about no store: drop one"
-            )
+def _over(done: cachesvc.Collected, budget: int) -> str:
+    holds = "would hold" if done.dry_run else "holds"
+    return (
+        f"the store {holds} {size(done.bytes_left)}, which is more than {size(budget)}: what"
+        " stays, and why, is under `kept`"
+    )
 
 
-def _collect(out: Output, options: dict[str, Any], *, dry_run: bool) -> cachesvc.Collected:
+def _collect(
+    out: Output,
+    options: dict[str, Any],
+    *,
+    dry_run: bool,
+    agreed: cachesvc.Collected | None = None,
+) -> cachesvc.Collected:
     with out.progress() as progress:
         return cachesvc.collect(
             store=options["store"],
@@ -126,6 +141,7 @@ def _collect(out: Output, options: dict[str, Any], *, dry_run: bool) -> cachesvc
             ),
             grace_s=options["grace"],
             merge=options["merge"],
+            agreed=agreed,
             dry_run=dry_run,
             progress=progress,
         )
@@ -177,3 +193,11 @@ def _lines(done: cachesvc.Collected) -> Iterator[str]:
 
 def _amount(done: cachesvc.Collected) -> str:
     return f"{counted(done.objects, 'object')}, {size(done.bytes)}"
+
+
+def _deed(shown: cachesvc.Collected) -> str:
+    delete = f"Delete {_amount(shown)}"
+    merge = f"the segments of {counted(len(shown.merged), 'bundle')}"
+    if not shown.merged:
+        return delete
+    return f"{delete}, and merge {merge}" if shown.deleted else f"Merge {merge}"

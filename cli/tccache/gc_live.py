@@ -16,7 +16,7 @@ def collect_live(out: Output, dry_run: bool, yes: bool, **limits: Any) -> None:
         require_terminal()
         planned = _collect(out, dry_run=True, **limits)
         if planned.removed or planned.leftovers:
-            ask(_lines(planned), _amount(planned))
+            ask(_lines(planned), f"Delete {_amount(planned)}")
     done = _collect(out, dry_run=dry_run, **limits)
     out.result(_json(done), _lines(done))
     out.warn(done.notes)

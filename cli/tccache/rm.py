@@ -53,5 +53,5 @@ def _ask(bundle: str, options: dict[str, Any]) -> None:
     """Returns if somebody at the terminal agrees."""
     require_terminal()
     planned = cachesvc.remove(bundle, dry_run=True, **options)
-    objects = f"{counted(planned.objects, 'object')}, {size(planned.bytes)}"
-    ask(listing_lines(planned.bundles), objects)
+    deed = f"Delete {counted(planned.objects, 'object')}, {size(planned.bytes)}"
+    ask(listing_lines(planned.bundles), deed)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import cachesvc
-from tccache.asking import ask, deletion_options, require_terminal
+from tccache.asking import ask, deletion_options, refuse_of_stores, require_terminal
 from tccache.options import common, store_options
 from tccache.output import Output, counted, size
 from tccache.verify_live import verify_live
@@ -46,6 +46,7 @@ def verify(out: Output, bundle: str | None, live: bool, **options: Any) -> None:
     if live and bundle is not None:
         raise cachesvc.UsageError(f"{bundle} is in a store, and --live is about none: drop one")
     if live:
+        refuse_of_stores(["store"])
         verify_live(out, options["trust"], repair, dry_run, yes)
     else:
         _verify_store(out, bundle, options, repair=repair, dry_run=dry_run, yes=yes)
@@ -65,8 +66,8 @@ def _verify_store(
         require_terminal()
     done = _verify(out, bundle, options, repair, dry_run=dry_run or asks)
     if asks and done.repaired:
-        ask(_repair_lines(done, dry_run=True), _amount(done))
-        done = _verify(out, bundle, options, repair)
+        ask(_repair_lines(done, dry_run=True), f"Delete {_amount(done)}")
+        done = _verify(out, bundle, {**options, "agreed": done}, repair)
     out.result(_json(done, dry_run), _lines(done, dry_run))
     if done.failure is not None:
         raise done.failure

@@ -17,9 +17,9 @@ def verify_live(out: Output, trust: Any, repair: bool, dry_run: bool, yes: bool)
         require_terminal()
     done = _verify(out, trust, repair and yes and not dry_run)
     if asks and (done.problems or done.moved or done.leftovers):
-        ask(_found_lines(done), _amount(done))
+        ask(_found_lines(done), f"Delete {_amount(done)}")
         done = _verify(out, trust, True)
-    out.result(_json(done), _lines(done))
+    out.result(_json(done, dry_run), _lines(done))
     out.warn([*done.notes, *done.failed])
     if not done.ok:
         found = len(done.problems) + len(done.moved)
@@ -35,9 +35,10 @@ def _verify(out: Output, trust: Any, repair: bool) -> cachesvc.LiveVerification:
         return cachesvc.verify_live(trust=trust, repair=repair, progress=progress)
 
 
-def _json(done: cachesvc.LiveVerification) -> dict[str, Any]:
+def _json(done: cachesvc.LiveVerification, dry_run: bool) -> dict[str, Any]:
     return {
         "live": True,
+        "dry_run": dry_run,
         "ok": done.ok,
         "path": done.path,
         "units": done.units,

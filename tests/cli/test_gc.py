@@ -82,6 +82,8 @@ def test_policies_are_flags(tccache: Command, two: Path, tree: Path, later: None
         assert gone == {"m"}, flags
     over = tccache("gc", "--store", two, "--yes", "--keep-tag", "prod", "--max-bytes", "1kB")
     assert "warning: the store holds" in over.err
+    assert "is under `kept`" in over.err
+    assert "has the tag prod, though it takes room of which there is too little" in over.out
     assert [item["name"] for item in tccache("ls", "--store", two, "--json").json["bundles"]] == [
         "t"
     ]
@@ -98,16 +100,36 @@ def test_policies_are_flags(tccache: Command, two: Path, tree: Path, later: None
         (["--keep-last", "0"], "--keep-last"),
         (["--live", "--merge"], "--merge is about stores"),
         (["--live", "--torch", "2.9"], "--torch is about stores"),
+        (["--live", "--grace", "24h"], "--grace is about stores"),
+        (["--live", "--trust", "none.pub"], "--trust is about stores"),
+        (["--live", "--sign-with", "none"], "--sign-with is about stores"),
+        (["--live", "--max-age", "1d"], "--max-age is about stores"),
+        (["--live", "--revoked", "none"], "--revoked is about stores"),
         ([], "there is no terminal to ask at"),
     ],
 )
 def test_what_is_refused(tccache: Command, two: Path, flags: list[str], said: str) -> None:
     """In one line, before anything is looked at."""
     yes = ["--yes"] if flags else []
-    ran = tccache("gc", "--store", two, *yes, *flags)
+    where = [] if "--live" in flags else ["--store", two]
+    ran = tccache("gc", *where, *yes, *flags)
     assert ran.code == 2
     assert ran.is_one_error
     assert said in ran.err
+
+
+def test_a_store_beside_live(
+    tccache: Command, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flag is refused, a variable that says where the store is in general is passed over."""
+    for verb in ("gc", "verify"):
+        ran = tccache(verb, "--live", "--store", two)
+        assert (ran.code, ran.is_one_error) == (2, True)
+        assert "--store is about stores" in ran.err
+    monkeypatch.setenv("TCCACHE_STORE", str(two))
+    monkeypatch.setenv("TCCACHE_GC_GRACE", "5h")
+    assert tccache("gc", "--live", "--yes").code == 0
+    assert tccache("verify", "--live").code == 0
 
 
 def test_a_denied_deletion(
@@ -155,6 +177,29 @@ def test_it_asks_at_a_terminal(two: Path) -> None:
     assert "Delete 1 object, 4 B?" in err
     assert asked("y", "gc", "--store", two)[0] == 0
     assert not orphan.exists()
+
+
+def test_it_asks_before_it_merges(two: Path, tree: Path, tccache: Command) -> None:
+    """That writes to the store too."""
+    only = next(two.glob("bundles/**/*.json"))
+    for path in two.glob("bundles/**/*.*"):
+        if not path.name.startswith(only.name.split(".")[0]):
+            path.unlink()
+    (tree / "fxgraph" / "xy" / "more").mkdir()
+    (tree / "fxgraph" / "xy" / "more" / "hash").write_text("more")
+    before = names(two)
+    line = (
+        "import cachesvc, cachesvc.repository.publish as p; p.MERGE_LIMIT_BYTES = 0;"
+        f"cachesvc.push('m', store={str(two)!r}, inductor_dir={str(tree)!r})"
+    )
+    subprocess.run([sys.executable, "-c", line], check=True)
+    beside = names(two)
+    assert len(beside) == len(before) + 2
+    code, err = asked("n", "gc", "--store", two, "--merge")
+    assert (code, names(two)) == (1, beside)
+    assert "Merge the segments of 1 bundle?" in err
+    assert asked("y", "gc", "--store", two, "--merge")[0] == 0
+    assert len(names(two)) == len(beside) + 2
 
 
 def test_verify_repairs(tccache: Command, two: Path) -> None:
@@ -211,7 +256,8 @@ def test_a_live_directory_is_verified(tccache: Command, tmp_path: Path, tree: Pa
     damaged = tccache("verify", "--live")
     assert damaged.code == 4
     assert "problem: inductor/fxgraph/xy/fkey: " in damaged.out
-    assert tccache("verify", "--live", "--repair", "--dry-run").code == 4
+    dry = tccache("verify", "--live", "--repair", "--dry-run", "--json")
+    assert (dry.code, dry.json["dry_run"], sound.json["dry_run"]) == (4, True, False)
     assert file.exists()
     repaired = tccache("verify", "--live", "--repair", "--yes")
     assert (repaired.code, file.exists()) == (0, False)

@@ -123,8 +123,8 @@ def test_progress_on_a_terminal(
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
-        ("n\n", 1, "nothing was deleted"),
-        ("\n", 1, "nothing was deleted"),
+        ("n\n", 1, "nothing was done"),
+        ("\n", 1, "nothing was done"),
         ("\x04", 130, "interrupted"),
         ("y\n", 0, "deleted 1 bundle"),
     ],

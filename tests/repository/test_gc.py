@@ -246,6 +246,41 @@ def test_orphans_go_after_the_grace_time(store: Clocked, kind: str) -> None:
     assert store.deleted == [orphan]
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_what_does_not_count_makes_no_room(
+    store: Clocked, keys: tuple[SigningKey, ...], keyed: bool
+) -> None:
+    """Packs that a killed push has left are no part of what the budget weighs, so to delete them
+    is not enough."""
+    signing = keys[:1] if keyed else ()
+    for name in ("a", "b"):
+        address = Address(name, "any", ENVIRONMENT.digest)
+        write_segment(store, K, address=address, keys=signing)
+        store.put(object_key(address, "f" * 64, "tar.zst"), b"0" * 100_000)
+        store.wait(HOUR)
+    store.wait(LATE)
+    sizes = [stat.size for stat in store.list() if not stat.key.endswith("f.tar.zst")]
+    trust = Trust(frozenset({keys[0].public})) if keyed else EVERYONE
+    budget = sum(sizes) - 1
+    done = collect(store, trust, Policy(max_bytes=budget))
+    assert {(d.address.name, d.cause) for d in done.deleted} == {("a", "policy"), ("b", "orphan")}
+    assert sum(stat.size for stat in store.list()) <= budget
+
+
+def test_a_pin_of_a_key_that_the_janitor_does_not_know(
+    store: Clocked, keys: tuple[SigningKey, ...]
+) -> None:
+    """As after a rotation of keys: what it cannot read stays, and makes room where there is none."""
+    write_segment(store, K, tags=["prod"], keys=keys[:1])
+    store.wait(100 * DAY)
+    trust = Trust(frozenset({keys[1].public}))
+    rules = Policy(older_than_s=DAY, torch=("1",), keep_last=1, keep_tags=frozenset({"prod"}))
+    found = planned(store, trust, rules)
+    assert found.deletions == ()
+    assert reasons(found)[0].startswith("holds nothing that is trusted here")
+    assert len(planned(store, trust, Policy(max_bytes=0)).deletions) == 1
+
+
 def test_objects_of_other_names_are_left_alone(store: Clocked) -> None:
     """Other programs' objects, and names that a later version may give a meaning."""
     names = ["tccache.json", "other", "bundles/x", "leases/a", f"bundles/gpt/any/{'0' * 64}/x.json"]

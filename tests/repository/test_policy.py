@@ -148,6 +148,36 @@ def test_what_nobody_trusts_pushes_nothing_out_and_makes_room_first() -> None:
     assert gone(Policy(max_bytes=100), found) == [1, 2]
 
 
+def test_only_the_budget_is_against_what_nobody_trusts() -> None:
+    """Which tags it has is not known, so it is left alone, and that is said where it matters."""
+    found = [candidate("theirs", 50, trusted=False), candidate("mine", 2, torch="2.9.0")]
+    rules: dict[str, Any] = {"older_than_s": 30 * DAY, "torch": ("2.9",), "keep_last": 1}
+    verdicts = apply(Policy(**rules), found, GRACE)
+    assert verdicts.gone == {}
+    assert list(verdicts.kept.values()) == [
+        "holds nothing that is trusted here and can be read, though it was last written to"
+        " 50.0 days ago"
+    ]
+    assert gone(Policy(**rules, max_bytes=100), found) == [0]
+
+
+def test_what_stays_beyond_the_budget_is_named() -> None:
+    """With what keeps it: a tag, or that it was just written to."""
+    found = [
+        candidate("a", 50, tags=frozenset({"prod"})),
+        candidate("b", 0.5),
+        candidate("c", 0.5, trusted=False),
+        candidate("d", 50),
+    ]
+    pinned = frozenset({"prod"})
+    verdicts = apply(Policy(max_bytes=100, keep_tags=pinned), found, GRACE)
+    assert models(verdicts.gone, found) == [3]
+    why = "though it takes room of which there is too little"
+    fresh = f"was written to within the grace time, {why}"
+    assert list(verdicts.kept.values()) == [f"has the tag prod, {why}", fresh, fresh]
+    assert apply(Policy(max_bytes=300, keep_tags=pinned), found, GRACE).kept == {}
+
+
 @given(
     st.lists(
         st.tuples(

@@ -25,7 +25,7 @@ from cachesvc.store.counting import Counting
 from cachesvc.store.directory import DirectoryStore
 from cachesvc.store.faulty import Fault, Faulty
 from cachesvc.store.s3 import S3Store
-from tests.repository.clocked import DAY, LATE, Clocked, write_segment
+from tests.repository.clocked import ADDRESS, DAY, LATE, Clocked, write_segment
 
 Push = Callable[..., None]
 
@@ -177,6 +177,42 @@ def test_what_is_too_old_to_be_used_still_counts(store: Clocked, pushed: Push) -
     write_segment(store, {"extra/tool/older": {"a": b""}})
     assert [n for _, n in collect(store=store, merge=True, dry_run=True).merged] == [2]
     assert collect(store=store, trust=access, merge=True, dry_run=True).merged == ()
+
+
+def test_no_more_goes_than_was_agreed_to(store: Clocked) -> None:
+    """What has come up since a dry run waits for the next one; what needs to stay by now stays."""
+    write_segment(store, {"triton/K": {"a": b"1"}})
+    rubbish = [f"{ADDRESS.prefix}{digit * 64}.tar.zst" for digit in "123"]
+    for key in rubbish[:2]:
+        store.put(key, b"pack")
+    store.wait(LATE)
+    agreed = collect(store=store, dry_run=True)
+    assert agreed.objects == 2
+    store.put(rubbish[2], b"pack")
+    store.wait(LATE)
+    store.delete(rubbish[1])
+    store.put(rubbish[1], b"pack")
+    assert collect(store=store, dry_run=True).objects == 2
+    done = collect(store=store, agreed=agreed)
+    assert [stat.key for item in done.deleted for stat in item.objects] == rubbish[:1]
+    store.wait(LATE)
+    everything = Policy(older_than_s=0)
+    assert collect(store=store, policy=everything, dry_run=True).objects == 4
+    assert collect(store=store, policy=everything, agreed=agreed).objects == 1
+
+
+def test_no_more_is_merged_than_was_agreed_to(
+    store: Clocked, pushed: Push, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle that got a second segment since a dry run stays as it is."""
+    monkeypatch.setattr(publish, "MERGE_LIMIT_BYTES", 0)
+    for name in ("m", "n", "m"):
+        pushed(store, name)
+    agreed = collect(store=store, merge=True, dry_run=True)
+    pushed(store, "n")
+    assert len(collect(store=store, merge=True, dry_run=True).merged) == 2
+    done = collect(store=store, merge=True, agreed=agreed)
+    assert [address.name for address, _ in done.merged] == ["m"]
 
 
 def test_torch_versions_come_from_the_environment(store: Clocked) -> None:

@@ -234,3 +234,21 @@ def test_a_read_that_went_wrong_once_is_no_damage(store: Clocked) -> None:
         faulty = Faulty(store, [Fault("fetch", failure, suffix=f"{name}{suffix}")])
         done = verify(store=faulty, repair=True)
         assert (done.ok, done.segments, done.repaired) == (True, 1, ())
+
+
+def test_no_more_is_repaired_than_was_agreed_to(store: Clocked) -> None:
+    """What was damaged since a dry run stays a problem."""
+    write_segment(store, K)
+    write_segment(store, {"extra/tool/l": {"a": b"2"}})
+    first, second = (s.key for s in store.list("bundles/") if s.key.endswith(".tar.zst"))
+    _overwrite(store, first)
+    agreed = verify(store=store, repair=True, dry_run=True)
+    _overwrite(store, second)
+    done = verify(store=store, repair=True, agreed=agreed)
+    assert [item.segment in first for item in done.repaired] == [True]
+    assert [second in problem for problem in done.problems] == [True]
+
+
+def _overwrite(store: Store, key: str) -> None:
+    store.delete(key)
+    store.put(key, b"garbage")
