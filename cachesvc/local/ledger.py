@@ -59,6 +59,28 @@ def row_of(file: Path, sha256: str) -> Row:
     return Row(sha256, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """All that a ledger knows of one unit: who made it, which keys had signed it, its files."""
+
+    origin: Origin
+    signers: frozenset[str] = frozenset()
+    rows: tuple[tuple[str, Row], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "origin": _columns(self.origin),
+            "signers": sorted(self.signers),
+            "rows": dict(self.rows),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Seeded:
+        """Raises what is raised for a JSON value of another shape."""
+        rows = ((str(path), _row(row)) for path, row in raw["rows"].items())
+        return cls(_origin(raw["origin"]), frozenset(map(str, raw["signers"])), tuple(rows))
+
+
 @dataclass(slots=True)
 class Ledger:
     """Rows by entry path; by unit key, origins and the keys that had signed what was brought.
@@ -126,6 +148,20 @@ class Ledger:
                 self.signers[unit] = keys
                 self._changed = True
 
+    def seeded(self, unit: str, paths: Iterable[str]) -> Seeded | None:
+        """What is known of a unit with files at these paths; None if it was not seeded."""
+        origin = self.origins.get(unit)
+        if origin is None:
+            return None
+        rows = tuple((path, self.rows[path]) for path in paths if path in self.rows)
+        return Seeded(origin, self.signers.get(unit, frozenset()), rows)
+
+    def recall(self, unit: str, seeded: Seeded) -> None:
+        """Knows of a unit again what was known of it before it was forgotten."""
+        self.origins[unit], self.signers[unit] = seeded.origin, seeded.signers
+        self.rows |= dict(seeded.rows)
+        self._changed = True
+
     def forget(self, units: Collection[str]) -> None:
         """Knows nothing any more of the units with these keys."""
         gone = [path for path in self.rows if unit_of(path) in units]
@@ -147,7 +183,7 @@ class Ledger:
                 "version": _VERSION,
                 "triton": self.triton,
                 "rows": self.rows,
-                "origins": [[o.created, o.model, dict(o.context), o.segment] for o in table],
+                "origins": [_columns(origin) for origin in table],
                 "units": {unit: number[origin] for unit, origin in self.origins.items()},
                 "signers": {unit: sorted(keys) for unit, keys in self.signers.items()},
             },
@@ -159,6 +195,10 @@ class Ledger:
 def _row(value: list[Any]) -> Row:
     sha256, size, mtime_ns, inode = value
     return Row(str(sha256), int(size), int(mtime_ns), int(inode))
+
+
+def _columns(origin: Origin) -> list[Any]:
+    return [origin.created, origin.model, dict(origin.context), origin.segment]
 
 
 def _origin(value: list[Any]) -> Origin:

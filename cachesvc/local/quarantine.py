@@ -16,18 +16,18 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cachesvc.core.digest import DIGEST, digest_bytes
 from cachesvc.core.errors import TccacheError
-from cachesvc.core.manifest import Unit
+from cachesvc.core.manifest import Origin, Unit
 from cachesvc.core.paths import path_issue
 from cachesvc.core.temporary import new_file
 from cachesvc.local.damage import content_digest
 from cachesvc.local.layout import is_passed_over, seed_order, unit_of
-from cachesvc.local.ledger import Ledger
+from cachesvc.local.ledger import Ledger, Seeded
 from cachesvc.local.lock import PATIENCE_S, lock_of, take
 from cachesvc.local.places import Places
 from cachesvc.local.receipt import forget_receipts
@@ -48,7 +48,8 @@ _MOST_KEPT_BYTES = 64_000_000
 class SetAside:
     """A unit that was set aside: why, when, and the digests of all its bytes that failed.
 
-    `segment` is the one that it came from; None for what this machine made itself.
+    `segment` is the one that it came from; None for what this machine made itself. `seeded` is what
+    the ledger knew of it, so that a unit that comes back is not taken for one's own.
     """
 
     unit: str
@@ -56,6 +57,7 @@ class SetAside:
     at: str
     sha256s: tuple[str, ...]
     segment: str | None = None
+    seeded: Seeded | None = None
 
     def covers(self, unit: Unit) -> bool:
         """Whether the unit holds nothing but bytes that have failed under its key."""
@@ -95,7 +97,23 @@ def _set_aside(raw: Mapping[str, Any]) -> SetAside:
     if issue := path_issue(unit):
         raise ValueError(issue)
     digests = tuple(text for text in raw["sha256s"] if DIGEST.fullmatch(text))
-    return SetAside(unit, str(raw["reason"]), str(raw["at"]), digests, segment and str(segment))
+    at, segment = str(raw["at"]), segment and str(segment)
+    seeded = Seeded(Origin(at, "any", segment=segment)) if segment else None
+    if raw.get("seeded"):  # earlier versions kept the segment alone
+        seeded = Seeded.from_json(raw["seeded"])
+    return SetAside(unit, str(raw["reason"]), at, digests, segment, seeded)
+
+
+def _to_json(item: SetAside) -> dict[str, Any]:
+    seeded = None if item.seeded is None else item.seeded.to_json()
+    return {
+        "unit": item.unit,
+        "reason": item.reason,
+        "at": item.at,
+        "sha256s": item.sha256s,
+        "segment": item.segment,
+        "seeded": seeded,
+    }
 
 
 def is_set_aside(unit: Unit, quarantine: Iterable[SetAside]) -> SetAside | None:
@@ -137,10 +155,12 @@ def restore(
     try:
         with disk_errors(places.root):
             found = _recorded(places.records)
-            back = [item.unit for item in found if item.unit in units]
-            restored = tuple(unit for unit in back if _put_back(places, unit))
+            back = [i for i in found if i.unit in units and _fits(places, i.unit)]
+            _recall(places.records, back)
+            for item in back:
+                _put_back(places, item.unit)
             _write(places.records, [item for item in found if item.unit not in units])
-            return restored
+            return tuple(item.unit for item in back)
     finally:
         lock.release()
 
@@ -154,9 +174,9 @@ def _set_units_aside(places: Places, units: Mapping[str, str], at: str) -> tuple
             if not files:
                 continue
             digests = {content_digest(path, file) for path, file in files.items()} - {None}
-            origin = ledger.origins.get(unit)
-            segment = origin.segment if origin else None
-            item = SetAside(unit, reason, at, tuple(sorted(map(str, digests))), segment=segment)
+            seeded = ledger.seeded(unit, files)
+            segment = seeded.origin.segment if seeded else None
+            item = SetAside(unit, reason, at, tuple(sorted(map(str, digests))), segment, seeded)
             kept = places.records / _FOLDER / _folder_name(unit)
             shutil.rmtree(kept, ignore_errors=True)
             for path in sorted(files, key=seed_order, reverse=True):
@@ -178,7 +198,7 @@ def _joined(before: Iterable[SetAside], made: Iterable[SetAside]) -> list[SetAsi
     for item in made:
         known = old.pop(item.unit, item).sha256s
         digests = tuple(sorted({*known, *item.sha256s}))
-        joined.append(SetAside(item.unit, item.reason, item.at, digests, item.segment))
+        joined.append(replace(item, sha256s=digests))
     return [*old.values(), *joined]
 
 
@@ -207,17 +227,28 @@ def _below(folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, item
 
 
-def _put_back(places: Places, unit: str) -> bool:
+def _fits(places: Places, unit: str) -> bool:
+    """Whether the unit's files are kept, and none of them lies in the live directory by now."""
+    kept = {path for path, _ in _below(places.records / _FOLDER / _folder_name(unit))}
+    return bool(kept) and not (kept & unit_files(places, unit).keys())
+
+
+def _recall(records: Path, items: Iterable[SetAside]) -> None:
+    """Before the files are there: whoever finds them must find out whose they are."""
+    ledger = Ledger.read(records)
+    for item in items:
+        if item.seeded is not None:
+            ledger.recall(item.unit, item.seeded)
+    ledger.write_if_changed(records)
+
+
+def _put_back(places: Places, unit: str) -> None:
     kept = places.records / _FOLDER / _folder_name(unit)
-    files = {path: places.locate(path) for path, _ in _below(kept)}
-    there = unit_files(places, unit)
-    back = bool(files) and not (files.keys() & there.keys())
-    if back:
-        for path, target in sorted(files.items(), key=lambda item: seed_order(item[0])):
-            if target is not None:
-                _move(kept / path, target, places.folder(path) or target.parent)
+    for path in sorted((path for path, _ in _below(kept)), key=seed_order):
+        target = places.locate(path)
+        if target is not None:
+            _move(kept / path, target, places.folder(path) or target.parent)
     shutil.rmtree(kept, ignore_errors=True)
-    return back
 
 
 def _move(source: Path, target: Path, via: Path) -> None:
@@ -239,7 +270,7 @@ def _write(records: Path, items: Sequence[SetAside]) -> None:
     """Writes the records of the newest calls, and removes the files that none of them keeps."""
     calls = list(dict.fromkeys(item.at for item in reversed(items)))[:_MOST_CALLS]
     items = [item for item in items if item.at in calls]
-    text = json.dumps({"version": _VERSION, "units": [asdict(item) for item in items]})
+    text = json.dumps({"version": _VERSION, "units": [_to_json(item) for item in items]})
     write_whole(records / _NAME, text.encode())
     kept = set(_worth_keeping(records / _FOLDER, items))
     for name in names_in(records / _FOLDER):

@@ -194,6 +194,56 @@ def test_units_that_were_not_at_fault_come_back(places: Places) -> None:
     assert (len(plan.in_place), plan.missing, plan.set_aside) == (4, (), ())
 
 
+def test_whose_a_unit_is_comes_back_with_it(places: Places) -> None:
+    """Who made it, who had signed it, and its files: the ledger is as it was, so that the next push
+    takes it for nobody's own."""
+    ledger = Ledger.read(places.records)
+    ledger.note_signers({LIBRARY: frozenset({"one", "two"}), KERNEL: frozenset()})
+    ledger.write_if_changed(places.records)
+    before = Ledger.read(places.records)
+    (made, _) = set_aside(places, {LIBRARY: "raises", KERNEL: "raises"}, at=AT)
+    assert read_quarantine(places.records)[0] == made
+    restore(places, [LIBRARY, KERNEL])
+    after = Ledger.read(places.records)
+    assert (after.rows, after.origins) == (before.rows, before.origins)
+    assert after.signers == before.signers
+
+
+def test_whose_a_unit_is_is_known_before_it_is_there(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at the first file that comes back, or at the last: it is known by then."""
+    set_aside(places, {KERNEL: "raises"}, at=AT)
+    known = []
+
+    def note(source: Path, target: Path) -> None:
+        if KERNEL in str(target):
+            known.append(Ledger.read(places.records).origins.get(KERNEL))
+        rename(source, target)
+
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", note)
+    restore(places, [KERNEL])
+    assert known == [ORIGIN] * 3
+
+
+def test_a_record_that_kept_the_segment_alone(places: Places) -> None:
+    """As earlier versions wrote it: the unit is known to come from there, and by nobody signed;
+    what this machine had made itself is its own."""
+    os.remove(places.records / "ledger.json")
+    set_aside(places, {LIBRARY: "raises", KERNEL: "raises"}, at=AT)
+    file = places.records / "quarantine.json"
+    raw = json.loads(file.read_text())
+    for item in raw["units"]:
+        assert item.pop("seeded") is None
+    raw["units"][0]["segment"] = SEGMENT
+    file.write_text(json.dumps(raw))
+    assert len(restore(places, [LIBRARY, KERNEL])) == 2
+    ledger = Ledger.read(places.records)
+    assert ledger.origins == {LIBRARY: ORIGIN}
+    assert ledger.signers == {LIBRARY: frozenset()}
+
+
 def test_what_was_compiled_meanwhile_stays(places: Places) -> None:
     """No half of the old unit is put beside the new one."""
     set_aside(places, {LIBRARY: "raises"}, at=AT)
