@@ -163,7 +163,7 @@ def test_ls_names_what_was_set_aside_here(
 ) -> None:
     """A unit that failed on this machine, with the reason, below the bundles."""
     aside = cachesvc.SetAside("inductor/aa/caa", "it raised", "2026-01-01T00:00:00.000000Z", ())
-    monkeypatch.setattr(cachesvc, "list_set_aside", lambda: (aside,), raising=False)
+    monkeypatch.setattr(cachesvc, "list_set_aside", lambda **_: (aside,), raising=False)
     lines = tccache("ls", "--store", store).out.splitlines()
     assert lines[-1] == "set aside on this machine: inductor/aa/caa: it raised"
     (told,) = tccache("ls", "--store", store, "--json").json["set_aside"]
