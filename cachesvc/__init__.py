@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from cachesvc.core.report import Transfer as Transfer
     from cachesvc.core.report import Verdict as Verdict
     from cachesvc.core.size import read_size as read_size
+    from cachesvc.core.spelled import spelled as spelled
     from cachesvc.core.variant import MODES as MODES
     from cachesvc.core.variant import Variant as Variant
     from cachesvc.core.workload_options import WorkloadOptions as WorkloadOptions
@@ -148,6 +149,7 @@ _PLACES = {
     "core.regions": ("Region", "Regions"),
     "core.report": ("CallReport", "Counts", "Report", "Transfer", "Verdict"),
     "core.size": ("read_size",),
+    "core.spelled": ("spelled",),
     "core.variant": ("MODES", "Variant"),
     "core.workload_options": ("WorkloadOptions",),
     "local.host": ("read_environment",),

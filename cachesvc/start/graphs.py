@@ -17,7 +17,8 @@ from cachesvc.repository.pack import copy
 from cachesvc.repository.repository import Repository
 from cachesvc.repository.scratch import scratch
 from cachesvc.start.access import TrustLike
-from cachesvc.start.bundles import again_if_moved, matching
+from cachesvc.start.bundles import again_if_moved
+from cachesvc.start.inspect import required
 from cachesvc.start.progress import Progress, quiet
 from cachesvc.start.refusals import unusable
 from cachesvc.start.settings import StoreLike, open_repository
@@ -39,7 +40,9 @@ def show_graphs(
     """
     repository = open_repository(store, trust)
     return again_if_moved(
-        lambda: tuple(_contents(repository, item, progress) for item in _found(repository, bundle))
+        lambda: tuple(
+            _contents(repository, item, progress) for item in required(repository, bundle)
+        )
     )
 
 
@@ -58,16 +61,7 @@ def show_code(
     what there is, if that is nothing or may be several; else as `show_graphs`.
     """
     repository = open_repository(store, trust)
-    return again_if_moved(lambda: _code(repository, _found(repository, bundle), code, progress))
-
-
-def _found(repository: Repository, text: str) -> tuple[Bundle, ...]:
-    found = matching(repository, text)
-    if not found:
-        raise BundleNotFound(
-            f"no bundle {text} in {repository.store.url}: `tccache ls` shows what is there"
-        )
-    return found
+    return again_if_moved(lambda: _code(repository, required(repository, bundle), code, progress))
 
 
 def _contents(repository: Repository, bundle: Bundle, progress: Progress) -> Contents:

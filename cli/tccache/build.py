@@ -47,7 +47,7 @@ def build(out: Output, target: str, tag: tuple[str, ...], dry_run: bool, **optio
 
     \b
     Example:
-      tccache build app:workload --store s3://ml-cache/prod --trust store --tag v42
+      tccache build app:workload --store s3://ml-cache/prod --sign-with release.key --tag v42
     """
     with out.progress() as progress:
         built = cachesvc.build(target, tags=tag, dry_run=dry_run, progress=progress, **options)

@@ -41,7 +41,7 @@ def explain(
 
     \b
     Example:
-      tccache explain app:workload --store s3://ml-cache/prod --trust store
+      tccache explain app:workload --store s3://ml-cache/prod --trust release.key.pub
     """
     if other is not None:
         if label is not None or environment is not None:

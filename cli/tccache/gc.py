@@ -91,7 +91,7 @@ def gc(out: Output, live: bool, dry_run: bool, yes: bool, **options: Any) -> Non
 
     \b
     Example:
-      tccache gc --store s3://ml-cache/prod --trust prod.pub --keep-last 3 --older-than 90d
+      tccache gc --store s3://ml-cache/prod --trust release.key.pub --keep-last 3 --older-than 90d
     """
     if live:
         refuse_of_stores(_OF_STORES)

@@ -23,7 +23,7 @@ def lookup(out: Output, model: str, **options: Any) -> None:
 
     \b
     Example:
-      tccache lookup llama-prod --store s3://ml-cache/prod --trust store && echo warm
+      tccache lookup llama-prod --store s3://ml-cache/prod --trust release.key.pub && echo warm
     """
     found = cachesvc.lookup(model, **options)
     out.warn((*found.refused, *found.left_out))

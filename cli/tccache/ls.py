@@ -22,7 +22,7 @@ def ls(out: Output, model: str | None, **options: Any) -> None:
 
     \b
     Example:
-      tccache ls --store s3://ml-cache/prod --trust store
+      tccache ls --store s3://ml-cache/prod --trust release.key.pub
     """
     found = cachesvc.list_bundles(model, **options)
     aside = cachesvc.list_set_aside(trust=options["trust"])

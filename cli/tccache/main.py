@@ -54,8 +54,9 @@ class InOrder(click.Group):
     " where one is required; 4 data or trust; 5 store; 6 access denied; 7 busy; 130 interrupted;"
     " 143 terminated.\n\n"
     "Every flag may also be given as TCCACHE_VERB_FLAG, such as TCCACHE_PULL_REQUIRE=1;"
-    " --store, --trust, --json, --quiet and --verbose for all verbs as TCCACHE_FLAG, such as"
-    " TCCACHE_STORE. TCCACHE_DEBUG=1 shows where an error comes from.",
+    " --store, --trust, --max-age, --revoked, --sign-with, --deadline, --salt, --slim, --tier,"
+    " --json, --quiet and --verbose for all verbs as TCCACHE_FLAG, such as TCCACHE_STORE."
+    " TCCACHE_DEBUG=1 shows where an error comes from.",
 )
 @click.version_option(package_name="tccache", prog_name="tccache")
 @click.pass_context

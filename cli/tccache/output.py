@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,14 +11,9 @@ from typing import Any
 
 import click
 
-from cachesvc import TccacheError
+from cachesvc import TccacheError, spelled
 
 Progress = Callable[[str], None]
-
-# Controls but line ends; marks that hide what a line says; what no stream can write.
-_CONTROL = re.compile(
-    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
 
 
 @dataclass(frozen=True)
@@ -79,8 +73,9 @@ def _say(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters spelled out: a store's tags must not steer a terminal."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    """The text with all but line ends spelled out that could steer a terminal, such as a store's
+    tags."""
+    return "\n".join(map(spelled, text.split("\n")))
 
 
 def counted(number: int, noun: str) -> str:

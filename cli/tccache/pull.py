@@ -33,7 +33,7 @@ def pull(out: Output, model: str, extra: dict[str, str], **options: Any) -> None
 
     \b
     Example:
-      tccache pull llama-prod --store s3://ml-cache/prod --trust store
+      tccache pull llama-prod --store s3://ml-cache/prod --trust release.key.pub
     """
     with out.progress() as progress:
         pulled = cachesvc.pull(model, extra=extra, progress=progress, **options)

@@ -38,7 +38,7 @@ def push(
 
     \b
     Example:
-      tccache push llama-prod --store s3://ml-cache/prod --trust store \\
+      tccache push llama-prod --store s3://ml-cache/prod --sign-with release.key \\
         --inductor-dir /tmp/torchinductor_me --triton-dir ~/.triton/cache
     """
     with out.progress() as progress:

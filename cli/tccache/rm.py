@@ -26,7 +26,7 @@ def rm(out: Output, bundle: str, dry_run: bool, yes: bool, **options: Any) -> No
 
     \b
     Example:
-      tccache rm llama-old --store s3://ml-cache/prod --trust store --dry-run
+      tccache rm llama-old --store s3://ml-cache/prod --trust release.key.pub --dry-run
     """
     if dry_run:
         done = cachesvc.remove(bundle, dry_run=True, **options)

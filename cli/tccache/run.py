@@ -66,7 +66,7 @@ def run(
 
     \b
     Example:
-      tccache run llama-prod --store s3://ml-cache/prod --trust store -- python serve.py --port 80
+      tccache run llama-prod --store s3://ml-cache/prod --trust release.key.pub -- python serve.py
     """
     ran = cachesvc.run(
         model,

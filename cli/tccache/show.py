@@ -36,7 +36,7 @@ def show(out: Output, bundle: str, graphs: bool, code: str | None, **options: An
 
     \b
     Example:
-      tccache show llama-prod --graphs --store s3://ml-cache/prod --trust store
+      tccache show llama-prod --graphs --store s3://ml-cache/prod --trust release.key.pub
     """
     most = sys.maxsize if options.pop("all") else MOST
     if code is not None:

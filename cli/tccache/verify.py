@@ -38,7 +38,7 @@ def verify(out: Output, bundle: str | None, live: bool, **options: Any) -> None:
 
     \b
     Example:
-      tccache verify --store s3://ml-cache/prod --trust prod.pub
+      tccache verify --store s3://ml-cache/prod --trust release.key.pub
     """
     repair, dry_run, yes = (options.pop(name) for name in ("repair", "dry_run", "yes"))
     if (dry_run or yes) and not repair:

@@ -123,6 +123,19 @@ def test_shared_flags_have_a_variable_for_all_verbs(
     assert found(f"--{name}", *([] if flag else ["line"])) in (True, "line")
 
 
+def test_help_names_the_flags_with_a_variable_for_all_verbs(tccache: Command) -> None:
+    """All of them, and no others."""
+    said = " ".join(tccache("--help").out.partition("TCCACHE_PULL_REQUIRE=1;")[2].split())
+    named = re.findall(r"--[a-z-]+", said.partition(" for all verbs ")[0])
+    shared = {
+        option.opts[0]
+        for verb in LEAVES.values()
+        for option in verb.params
+        if isinstance(option.envvar, list) and len(option.envvar) == 2
+    }
+    assert sorted(named) == sorted(shared)
+
+
 def test_an_empty_variable_is_not_set(tccache: Command, store: Path) -> None:
     """As `TCCACHE_JSON= tccache ls` means in a shell."""
     ran = tccache("ls", TCCACHE_LS_STORE="", TCCACHE_STORE=str(store), TCCACHE_JSON="")
