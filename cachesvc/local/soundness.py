@@ -8,8 +8,9 @@ A repair that is killed leaves units of which a part is gone, and the next one f
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,14 +19,18 @@ from cachesvc.core.errors import IntegrityError
 from cachesvc.core.ownership import anothers
 from cachesvc.local.damage import Damage, content_digest, damaged_units, files_of
 from cachesvc.local.group import children, localise, points_into, relocate
+from cachesvc.local.in_use import is_in_use
 from cachesvc.local.layout import is_group, seed_order, unit_key, unit_of
-from cachesvc.local.ledger import Ledger, row_of
+from cachesvc.local.ledger import Ledger, Row, row_of
 from cachesvc.local.places import Places
 from cachesvc.local.quarantine import unit_files
 from cachesvc.local.receipt import forget_receipts
 from cachesvc.local.tree import KERNEL_SUFFIXES
 from cachesvc.local.walk import below, names_in
 from cachesvc.local.whole import write_whole
+
+_COMPILE_S = 600.0
+_LONG_S = 86_400.0
 
 Problems = dict[str, list[str]]
 
@@ -50,8 +55,9 @@ class Soundness:
 def look(places: Places, *, is_shared: bool) -> Soundness:
     """Reads every file of a live directory and changes nothing; what is found twice is wrong.
 
-    A compiler that is at work shows as damage for a moment: files of a kernel without their group.
-    With `is_shared`, files of other users are as good as one's own.
+    Files of a kernel without their group are a compile under way, which removing them would break,
+    for ten minutes; for a day where a process holds the directory. With `is_shared`, files of other
+    users are as good as one's own.
     """
     found = _look(places, is_shared=is_shared)
     if not found.damaged:
@@ -107,9 +113,15 @@ def _look(places: Places, *, is_shared: bool) -> Soundness:
     problems: Problems = defaultdict(list)
     for damage in damaged_units(places):
         problems[damage.unit] += damage.problems
+    rows = Ledger.read(places.records).rows
+    since_s = time.time() - (_LONG_S if is_in_use(places) else _COMPILE_S)
     moved = []
     for unit, files in units.items():
-        if unit.startswith("triton/") and unit not in problems:
+        if not unit.startswith("triton/"):
+            continue
+        if _is_under_way(files, rows, since_s):
+            problems.pop(unit, None)
+        elif unit not in problems:
             problems[unit] += _in_kernel(files)
             moved += [path for path in files if is_group(path) and _leads_elsewhere(path, files)]
     if not is_shared:
@@ -123,17 +135,30 @@ def _look(places: Places, *, is_shared: bool) -> Soundness:
         bytes=sum(sizes),
         damaged=tuple(damaged),
         moved=tuple(sorted(moved)),
-        changed=tuple(sorted(_changed(places, problems))),
+        changed=tuple(sorted(_changed(places, rows, problems))),
     )
 
 
-def _changed(places: Places, problems: Problems) -> Iterator[str]:
-    for path, row in Ledger.read(places.records).rows.items():
+def _changed(places: Places, rows: Mapping[str, Row], problems: Problems) -> Iterator[str]:
+    for path, row in rows.items():
         file = places.locate(path)
         if file is None or problems.get(unit_of(path)) or row.is_at(file):
             continue
         if content_digest(path, file) not in {None, row.sha256}:
             yield path
+
+
+def _is_under_way(files: Mapping[str, Path], rows: Mapping[str, Row], since_s: float) -> bool:
+    """Whether a compiler may be at work on a kernel: its first files come long before its group."""
+    return _lacks_group(files) and any(
+        not ((row := rows.get(path)) and row.has_date_of(file)) and _date(file) > since_s
+        for path, file in files.items()
+    )
+
+
+def _lacks_group(files: Mapping[str, Path]) -> bool:
+    """Whether there is a kernel, and nothing that lists its files; a launcher needs none."""
+    return any(path.endswith(KERNEL_SUFFIXES) for path in files) and not any(map(is_group, files))
 
 
 def _in_kernel(files: dict[str, Path]) -> Iterator[str]:
@@ -150,7 +175,7 @@ def _in_kernel(files: dict[str, Path]) -> Iterator[str]:
             continue
         if missing:
             yield f"{path} lists {missing[0]}, which is not there"
-    if not groups and any(path.endswith(KERNEL_SUFFIXES) for path in files):
+    if _lacks_group(files):
         yield f"{min(files)} is in no group, so Triton does not find it"
 
 
@@ -189,6 +214,13 @@ def _remove_empty(places: Places, unit: str) -> None:
     if folder is not None:
         with suppress(OSError):
             os.rmdir(folder)
+
+
+def _date(file: Path) -> float:
+    try:
+        return os.lstat(file).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _size(file: Path) -> int:

@@ -10,6 +10,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import BusyError, TccacheError
 from cachesvc.core.manifest import Entry, Origin, Unit
 from cachesvc.local import lock, receipt
+from cachesvc.local.in_use import holding
 from cachesvc.local.layout import unit_key
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.live import INDUCTOR, live_directory
@@ -102,6 +104,13 @@ def contents(places: Places) -> dict[str, bytes]:
         data = file_of(places, path).read_bytes()
         found[path] = data.replace(f"{places.root}/triton/KEY/".encode(), b"")
     return found
+
+
+def age(folder: Path, seconds: float) -> None:
+    """Makes what lies there older than it is."""
+    for file in folder.iterdir():
+        before = file.stat().st_mtime - seconds
+        os.utime(file, (before, before))
 
 
 def problem(found: LiveVerification) -> str:
@@ -288,7 +297,29 @@ def test_a_kernel_without_its_group(places: Places) -> None:
     (folder / "launcher.so").write_bytes(NATIVE)
     assert verify_live().ok
     (folder / "own.cubin").write_bytes(NATIVE)
+    age(folder, 3600)
     assert "is in no group" in problem(verify_live())
+    assert verify_live(repair=True).removed == ("triton/OWN",)
+
+
+@pytest.mark.parametrize("key", ["OWN", "KEY"])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_compile_that_is_under_way_stays(places: Places, key: str, is_held: bool) -> None:
+    """A kernel's first files come long before its group, also where one is compiled again: a repair
+    leaves them for ten minutes; for a day while a process holds the directory."""
+    folder = file_of(places, f"triton/{key}")
+    folder.mkdir(exist_ok=True)
+    (folder / "__grp__k.json").unlink(missing_ok=True)
+    (folder / "k.ttir").write_text("first stage")
+    found = verify_live(repair=True)
+    assert (found.ok, found.removed, found.problems) == (True, (), ())
+    with holding(places) if is_held else nullcontext():
+        age(folder, 3600)
+        assert verify_live(repair=True).removed == (() if is_held else (f"triton/{key}",))
+        assert (folder / "k.ttir").exists() is is_held
+        if is_held:
+            age(folder, 2 * 86_400)
+            assert verify_live(repair=True).removed == (f"triton/{key}",)
 
 
 def test_a_directory_that_was_moved(
