@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cachesvc.core.errors import BusyError
-from cachesvc.local.in_use import exclusively
+from cachesvc.local.in_use import exclusively, is_in_use
 from cachesvc.local.live import INDUCTOR, LIVES, TRITON, own_homes
 from cachesvc.local.lock import lock_of, take
 from cachesvc.local.places import RECORDS, Places, under
 from cachesvc.local.privacy import is_shared, open_to_others
-from cachesvc.local.walk import below, names_in, remove_all, size_of
+from cachesvc.local.programs import is_known_to_a_program
+from cachesvc.local.walk import below, names_in, remove_all
 
 # The environment, and whom to trust.
 _NAME = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
@@ -69,7 +70,13 @@ def own_lives(folder: Path, environ: Mapping[str, str]) -> Iterator[OwnLive]:
         if not any(Path(path).is_relative_to(os.path.realpath(root)) for path in named):
             places = under(root)
             with suppress(FileNotFoundError):  # another process is removing it
-                yield OwnLive(places, size_of(root), _last_used(places))
+                yield OwnLive(places, *_measured(places))
+
+
+def is_used(places: Places) -> bool:
+    """Whether a process uses a live directory: one that holds it, or a program that was told of
+    it."""
+    return is_in_use(places) or is_known_to_a_program(places.root)
 
 
 def remove_live(places: Places) -> bool:
@@ -79,7 +86,7 @@ def remove_live(places: Places) -> bool:
     what is left of it then is not found any more.
     """
     with exclusively(places) as is_alone:
-        if not is_alone:
+        if not is_alone or is_known_to_a_program(places.root):
             return False
         lock = lock_of(places)
         try:
@@ -112,12 +119,11 @@ def _is_own(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-def _last_used(places: Places) -> float:
-    """When a process took hold of it last, or anything was seeded: as the records are dated."""
+def _measured(places: Places) -> tuple[int, float]:
+    """Its bytes; and when a process took hold of it last, or anything was seeded, or compiled by
+    whomever: as the files are dated."""
     lock = str(places.records / "lock")
-    dates = [
-        status.st_mtime
-        for path, status in below(places.records)
-        if stat.S_ISREG(status.st_mode) and path != lock
-    ]
-    return max(dates, default=0.0) or os.lstat(places.root).st_mtime
+    found = [(path, s) for path, s in below(places.root) if stat.S_ISREG(s.st_mode)]
+    dates = (status.st_mtime for path, status in found if path != lock)
+    last_used = max(dates, default=0.0) or os.lstat(places.root).st_mtime
+    return sum(status.st_size for _, status in found), last_used

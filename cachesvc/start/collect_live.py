@@ -14,10 +14,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cachesvc.core.errors import BusyError, TccacheError, UsageError
-from cachesvc.local.in_use import is_in_use
 from cachesvc.local.leftovers import Leftover, leftovers
 from cachesvc.local.lock import lock_of, take
-from cachesvc.local.own_live import OwnLive, gone_in, live_folders, own_lives, remove_live
+from cachesvc.local.own_live import (
+    OwnLive,
+    gone_in,
+    is_used,
+    live_folders,
+    own_lives,
+    remove_live,
+)
 from cachesvc.local.walk import remove_all, size_of
 from cachesvc.start.progress import Progress, quiet
 
@@ -71,11 +77,13 @@ def collect_live(
 ) -> CollectedLive:
     """Removes live directories of this library's own that nobody uses.
 
-    Those that no process has taken hold of, and nothing was seeded into, for `older_than_s`
-    seconds by this machine's clock; and then the ones unused for longest, until the others hold at
-    most `keep_bytes` bytes. One that a process uses stays, and so does a directory that the user
-    set. Without either, and besides, what killed processes have left is removed; with
-    `older_than_s`, units that were set aside longer ago, too. `dry_run` only says what would be.
+    Those that no process has taken hold of, and nothing was seeded or compiled into, for
+    `older_than_s` seconds by this machine's clock; and then the ones unused for longest, until the
+    others hold at most `keep_bytes` bytes. One that a process uses stays, also where that is a
+    program without this library which was started with a variable that leads there, or has mapped a
+    file of it; and so does a directory that the user set. Without either, and besides, what killed
+    processes have left is removed; with `older_than_s`, units that were set aside longer ago, too.
+    `dry_run` only says what would be.
 
     Safe beside starts, pulls and itself. What cannot be removed is told and the rest is. Raises
     UsageError for a number below 0.
@@ -138,7 +146,7 @@ class _Collection:
     def _remove(self, live: OwnLive, reason: str) -> bool:
         self.progress(f"remove {live.places.root}")
         try:
-            is_free = not is_in_use(live.places) if self.dry_run else remove_live(live.places)
+            is_free = not is_used(live.places) if self.dry_run else remove_live(live.places)
             if not is_free:
                 self._keep(live, "a process uses it")
                 return False

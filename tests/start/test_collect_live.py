@@ -51,8 +51,9 @@ def made(number: int = 0, size: int = 1000, *, used: int | None = LONG_AGO) -> P
     (places.root / "inductor" / "ab").mkdir(parents=True)
     (places.root / "inductor" / "ab" / "kernel.so").write_bytes(bytes(size))
     file_of(places).touch()
-    if used is not None:
-        os.utime(file_of(places), (used, used))
+    for file in (file_of(places), places.root / "inductor" / "ab" / "kernel.so"):
+        if used is not None:
+            os.utime(file, (used, used))
     return places
 
 
@@ -133,6 +134,13 @@ def test_one_that_was_seeded_lately_was_used() -> None:
     """A pull brings units before any process takes hold of the directory."""
     places = made(0)
     (places.records / "ledger.json").touch()
+    assert collect_live(older_than_s=DAYS).removed == ()
+
+
+def test_one_that_was_compiled_into_lately_was_used() -> None:
+    """By a program without this library, which leaves no record."""
+    places = made(0)
+    (places.root / "inductor" / "ab" / "kernel.so").touch()
     assert collect_live(older_than_s=DAYS).removed == ()
 
 
@@ -274,7 +282,9 @@ runner = os.getppid()
 os.kill(runner, signal.SIGKILL)
 while os.getppid() == runner:
     os.sched_yield()
+from cachesvc.local import own_live
 from cachesvc.start.collect_live import collect_live
+own_live.is_known_to_a_program = lambda folder: False  # the hold alone keeps it
 found = collect_live(older_than_s=0)
 kept = [item.reason for item in found.kept]
 print(len(found.removed), kept, os.path.isdir(os.path.dirname(inductor)), flush=True)
@@ -289,6 +299,42 @@ def test_a_program_that_was_run_holds_its_directory(start: Start, tmp_path: Path
     assert process.stdout.readline() == "0 ['a process uses it'] True\n"
     process.stdout.read()
     assert len(collect_live(older_than_s=0).removed) == 1
+
+
+TOLD = "print('ready', flush=True); input()"
+MAPPED = """
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+os.close(file)
+print("ready", flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("how", [INDUCTOR, "TRITON_CACHE_DIR", "relative", "mapped"])
+def test_one_that_a_plain_program_uses_stays(
+    start: Start, monkeypatch: pytest.MonkeyPatch, how: str, dry_run: bool
+) -> None:
+    """It was started with a variable that leads there, or has a library open: until its end."""
+    old, other = made(0), made(1)
+    file = old.root / "inductor" / "ab" / "kernel.so"
+    with monkeypatch.context() as patch:
+        if how == "relative":
+            patch.chdir(old.root.parent)
+            patch.setenv(INDUCTOR, f"{old.root.name}/inductor")
+        elif how != "mapped":
+            patch.setenv(how, str(old.root / how))
+        process = start(MAPPED if how == "mapped" else TOLD, file)
+    found = collect_live(older_than_s=DAYS, dry_run=dry_run)
+    assert paths(found.removed) == [str(other.root)]
+    (item,) = found.kept
+    assert (item.path, item.reason) == (str(old.root), "a process uses it")
+    assert file.exists()
+    process.kill()
+    process.wait()
+    assert str(old.root) in paths(collect_live(older_than_s=DAYS, dry_run=dry_run).removed)
 
 
 # What killed processes have left.
@@ -390,9 +436,9 @@ def test_what_cannot_be_removed_is_told(monkeypatch: pytest.MonkeyPatch, home: P
 
 def test_another_collector_was_quicker(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """At whatever moment it removes the directory: that is no failure, and nothing is made."""
-    for name in ("size_of", "remove_live"):
+    for name in ("_measured", "remove_live"):
         places = made(0)
-        module = own_live if name == "size_of" else collect_module
+        module = own_live if name == "_measured" else collect_module
         original = getattr(module, name)
 
         def late(
