@@ -18,6 +18,13 @@ def read_guarded(file: Path, what: str, most: int, *, secret: bool = False) -> b
     file, or has more than `most` bytes; UntrustedError if it belongs to another user than this one
     or root, or if others could write it, or, where it is `secret`, every user read it.
     """
+    data, status = read_bounded(file, what, most)
+    _check(file, status, secret)
+    return data
+
+
+def read_bounded(file: Path, what: str, most: int) -> tuple[bytes, os.stat_result]:
+    """The bytes of a file and what the system says of it; raises UsageError as `read_guarded`."""
     try:
         # Without O_NONBLOCK a named pipe in the way would be waited for.
         number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -30,8 +37,7 @@ def read_guarded(file: Path, what: str, most: int, *, secret: bool = False) -> b
         raise UsageError(f"cannot read {what} {file}: {error.strerror or error}") from None
     if len(data) > most:
         raise UsageError(f"{file} has more than {most} bytes, too many for {what}")
-    _check(file, status, secret)
-    return data
+    return data, status
 
 
 def _check(file: Path, status: os.stat_result, secret: bool) -> None:

@@ -50,13 +50,24 @@ class Trust:
         keys = None if self.keys is None else sorted(self.keys)
         return digest_json([keys, sorted(self.revoked)])
 
+    @property
+    def weighs_signers(self) -> bool:
+        """Whether it matters who has signed."""
+        return self.keys is not None or bool(self.revoked)
+
     def signature_issue(self, signers: Collection[str]) -> str | None:
-        """Why a manifest with valid signatures by these keys is not used, or None."""
-        if self.keys is None or self.accepted.intersection(signers):
+        """Why a manifest that these keys have signed is not used, and what to do; or None."""
+        found = frozenset(signers)
+        if found and found <= self.revoked:
+            return f"is signed by {shown_keys(found)}, which is revoked: sign with another key"
+        if self.keys is None or self.accepted & found:
             return None
-        if not signers:
-            return "is not signed"
-        return f"is signed by {shown_keys(signers)}, which is not trusted here"
+        if not found:
+            return "is not signed: have it signed with a key that is trusted here"
+        return (
+            f"is signed by {shown_keys(found)}, which is not trusted here: sign with a key that is,"
+            " or trust this one too"
+        )
 
     def since(self, now: datetime) -> str:
         """The time, as manifests write it, before which nothing may have been published."""
@@ -70,10 +81,13 @@ class Trust:
     def segment_issue(self, name: str, created: str, since: str) -> str | None:
         """Why a segment of this name, made at this time, is not used any more, or None."""
         if name in self.revoked:
-            return "is revoked"
+            return "is revoked: publish another one"
         if created >= since:
             return None
-        return f"was made at {created}, longer ago than the {self.max_age_s:g} s that are allowed"
+        return (
+            f"was made at {created}, longer ago than the {self.max_age_s:g} s that are allowed:"
+            " publish it anew, or allow more"
+        )
 
 
 EVERYONE = Trust()

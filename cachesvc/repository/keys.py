@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cachesvc.core.errors import UsageError
-from cachesvc.core.guarded import read_guarded
+from cachesvc.core.errors import UntrustedError, UsageError
+from cachesvc.core.guarded import read_bounded, read_guarded
 from cachesvc.core.temporary import new_file, remove_left
 
 _PUBLIC_BLOCK = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
@@ -104,13 +104,23 @@ def public_path(file: Path) -> Path:
 def read_signing_key(file: Path) -> SigningKey:
     """The private key in a file. Raises what `read_guarded` raises for a secret, and UsageError if
     it holds none. Its group may read it, as it does where secrets are mounted."""
-    data = read_guarded(file, "the file of a private key", _MAX_FILE_BYTES, secret=True)
+    try:
+        data = read_guarded(file, "the file of a private key", _MAX_FILE_BYTES, secret=True)
+    except UntrustedError:
+        if holds_private_key(file):
+            raise
+        data = b""  # whoever can read it
+    if b"PRIVATE KEY" not in data:
+        raise UsageError(f"{file} holds no private key in PEM, which it takes to sign: {_MAKE}")
     return _signing_key(_private_key(data, file))
 
 
 def holds_private_key(file: Path) -> bool:
-    """Whether a file holds a private key, of whatever kind; raises as `read_public_keys`."""
-    return b"PRIVATE KEY" in read_guarded(file, "a file of keys", _MAX_FILE_BYTES)
+    """Whether a file holds a private key, of whatever kind, and whoever could write it.
+
+    Raises UsageError if it cannot be read.
+    """
+    return b"PRIVATE KEY" in read_bounded(file, "a file of keys", _MAX_FILE_BYTES)[0]
 
 
 def read_public_keys(file: Path) -> frozenset[str]:
@@ -155,8 +165,6 @@ def _private_key(data: bytes, file: Path) -> Any:
             f"{file} is encrypted with a passphrase, which nobody types in a pipeline: decrypt it"
             " with `openssl pkey` into a file that only its owner can read"
         )
-    if kinds == {"PUBLIC KEY"}:
-        raise UsageError(f"{file} holds a public key; to sign takes the private one")
     try:
         key = load_pem_private_key(data, password=None)
     except Exception as error:  # as above

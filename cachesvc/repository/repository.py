@@ -122,7 +122,7 @@ class Repository:
         parsed.
         """
         name, where = listed.name, object_key(address, listed.name, MANIFEST)
-        weighed = signed or not self.trust.is_everyone
+        weighed = signed or self.trust.weighs_signers
         try:
             signature = self._signature(address, listed) if weighed else None
             claimed = signature.keys if signature is not None else frozenset()
@@ -133,7 +133,7 @@ class Repository:
                 return None
             if digest_bytes(data) != name:
                 raise IntegrityError(f"{where} does not have the digest that its name says")
-            asked = claimed if signed else claimed & self.trust.accepted
+            asked = claimed if signed else claimed & (self.trust.accepted | self.trust.revoked)
             signers = frozenset() if signature is None else signature.signers(data, asked)
             if self.trust.signature_issue(signers):
                 issue = f"is not signed by {shown_keys(asked)}, as its signature says"

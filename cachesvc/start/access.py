@@ -34,9 +34,16 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 def _files(given: Paths, *, word: bool = False) -> tuple[str, ...]:
     """Files by absolute paths, as other processes are told the same; the word, if it may be one."""
-    several = [given] if isinstance(given, str | os.PathLike) else list(given)
+    several = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(several, Sequence) or not all(
+        isinstance(i, str | os.PathLike) for i in several
+    ):
+        raise UsageError(f"{given!r:.80} names no file: give a path, or several in a list")
     if not several or not all(map(os.fspath, several)):
-        raise UsageError("an empty text, or a list of nothing, names no file and nobody to trust")
+        raise UsageError(
+            "an empty text, or a list of nothing, names no file and nobody to trust: drop it, or"
+            " say whom or what"
+        )
     return tuple(WORD if word and item == WORD else str(directory(item)) for item in several)
 
 
@@ -67,7 +74,7 @@ class Access:
                 " files of public keys; not both"
             )
         if self.max_age_s is not None and not self.max_age_s > 0:
-            raise UsageError(f"an age of {self.max_age_s} s is none")
+            raise UsageError(f"an age of {self.max_age_s} s is none: give more than 0")
 
     @property
     def is_said(self) -> bool:
@@ -85,6 +92,11 @@ class Access:
         if len(keys) > MOST_SIGNATURES:
             raise UsageError(f"{len(keys)} keys sign; readers take {MOST_SIGNATURES} at most")
         return tuple(keys.values())
+
+    @property
+    def reading(self) -> Access:
+        """What it says to who only reads: keys that sign matter where they are all it says."""
+        return replace(self, sign_with=()) if self.trust else self
 
     @property
     def reads_files(self) -> bool:
@@ -169,5 +181,5 @@ def _revoked(file: Path) -> Iterator[str]:
         elif not _COMMENT.fullmatch(line):
             raise UsageError(
                 f"{file}, line {number}: {line!r:.80} is neither the name of a segment nor a public"
-                " key, of 64 hex digits"
+                " key, of 64 hex digits; `tccache show --json` and `tccache key show` tell them"
             )

@@ -119,7 +119,7 @@ class Publisher:
         """Publishes what there is; None, and no request to the store, if there is nothing."""
         if not self._news().scan.units:
             return None
-        repository = open_repository(self.store, self.trust)
+        repository = open_repository(self.store, self.trust, signs=True)
         if not self._lacking(repository).scan.units:
             return None
         start = self.start

@@ -60,7 +60,7 @@ def bench(
     with workplace("bench") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         said = PRIVATE if store is None else access(trust)
-        url = open_repository(place, said).store.url
+        url = open_repository(place, said, signs=True).store.url
         sampler = Sampler(target, place, said, scratch, options, calls)
         measuring = _Measuring(sampler, runs, tuple(variants), _in_order(arms), progress)
         interrupted = measuring.all()

@@ -103,7 +103,7 @@ def build(
     environment = read_environment()
     given, tiers = checked_tags(tags), chosen_tier(tier)
     said = access(trust, sign_with)
-    repository = None if dry_run and store is None else open_repository(store, said)
+    repository = None if dry_run and store is None else open_repository(store, said, signs=True)
     if repository is not None and not dry_run:
         require_key(repository)
     with workplace("build") as folder:

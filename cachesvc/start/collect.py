@@ -79,7 +79,7 @@ def collect(
             f"a grace time of {grace_s:g} s is too short: give {MIN_GRACE_S:.0f} s or more, a push"
             " may take half of that"
         )
-    repository = open_repository(store, access(trust, sign_with))
+    repository = open_repository(store, access(trust, sign_with), signs=merge)
     if merge and not (repository.trust.is_everyone or repository.keys):
         raise UsageError(
             "what is trusted by keys is merged by who signs: name a private key by --sign-with,"

@@ -18,7 +18,6 @@ from cachesvc.local.walk import remove_all
 from cachesvc.runtime.directories import current
 from cachesvc.start.access import TrustLike, access
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.scope import scope_of
 from cachesvc.start.target import own_environment
 
 
@@ -83,7 +82,8 @@ def verify_live(
     environment = own_environment()
     if environment is None:
         raise TccacheError("no torch is installed here, so there is no live directory to verify")
-    live = current(environment, scope_of(access(trust)))
+    said = access(trust).reading
+    live = current(environment, said.trusted(said.signing_keys()).digest)
     work = _Verification(live.places, progress, list(live.notes))
     progress(f"read {live.root}")
     work.read()

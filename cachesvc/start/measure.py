@@ -38,7 +38,7 @@ def demo(
     with workplace("demo") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         said = PRIVATE if store is None else access(trust)
-        open_repository(place, said)
+        open_repository(place, said, signs=True)
         sampler = Sampler(target, place, said, scratch)
         samples = tuple(_samples(sampler, runs, progress))
         (published,) = sampler.published.values()

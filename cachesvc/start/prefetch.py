@@ -6,7 +6,7 @@ Loads little itself: what is needed is imported in the thread that needs it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cachesvc.core.address import check_name
 from cachesvc.core.digest import DIGEST
@@ -31,12 +31,7 @@ def _asked(label: str, store: StoreLike | None, trust: TrustLike | None) -> _Ask
     place: object = os.environ.get("TCCACHE_STORE") if store is None else store
     if isinstance(place, os.PathLike):
         place = os.fspath(place)
-    return _Asked(label, place, _reading(access(trust)))
-
-
-def _reading(said: Access) -> Access:
-    """What a start says of reading: the keys that sign matter only where they are all it says."""
-    return replace(said, sign_with=()) if said.trust else said
+    return _Asked(label, place, access(trust).reading)
 
 
 _begun: dict[_Asked, Begun] = {}

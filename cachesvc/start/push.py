@@ -60,7 +60,7 @@ def push(
     if is_disabled():
         address = target(model, label=label, environment=environment, salt=salt).address
         return Pushed(Publication(address, None), 0, 0, 0, warnings=(DISABLED,))
-    repository = open_repository(store, access(trust, sign_with))
+    repository = open_repository(store, access(trust, sign_with), signs=True)
     require_key(repository)
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
@@ -88,7 +88,9 @@ def push_beside(
     collect = _collector(model, goal, Trees(), report, scope_of(said))
     # A fork while that thread imports would inherit a lock on the module, held for ever.
     load_parsers()
-    return Beside(lambda: publish_goods(open_repository(store, said), goal, facts, collect))
+    return Beside(
+        lambda: publish_goods(open_repository(store, said, signs=True), goal, facts, collect)
+    )
 
 
 def push_made(
@@ -113,7 +115,7 @@ def push_made(
         stock = replace(stock, artifacts=())
     suspects = report.suspects if report else frozenset()
     return publish_goods(
-        open_repository(store, said),
+        open_repository(store, said, signs=True),
         goal,
         facts,
         lambda: from_stock(stock, model, suspects),

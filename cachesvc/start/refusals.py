@@ -13,8 +13,5 @@ def unusable(refused: Sequence[Refused]) -> TccacheError:
     reasons = tuple(item.reason for item in refused)
     told = "; ".join(reasons)
     if all(item.untrusted for item in refused):
-        return UntrustedError(
-            f"nothing trusted was found: {told}: have it signed with a key that is trusted here, or"
-            " trust the key that signed it"
-        )
+        return UntrustedError(f"nothing trusted was found: {told}")
     return IntegrityError(f"nothing usable was found: {told}", reasons)

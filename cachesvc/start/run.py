@@ -37,7 +37,7 @@ from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import (
     DISABLED,
     StoreLike,
-    chosen_repository,
+    chosen_store,
     is_disabled,
     open_repository,
 )
@@ -193,7 +193,7 @@ class _Run:
         A directory on a server that is away makes whoever looks at it wait.
         """
         try:
-            within(seconds, lambda _: chosen_repository(self.store, self.trust))
+            within(seconds, lambda _: chosen_store(self.store, self.trust))
         except (UsageError, UntrustedError):
             raise
         except TccacheError as error:

@@ -17,6 +17,7 @@ def scope_of(
     cannot be, nothing is brought; then it is a digest that nothing was filled under, so that
     nothing is used either.
     """
+    said = said.reading
     if not said.reads_files:
         return said.trusted(()).digest
     try:

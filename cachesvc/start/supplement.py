@@ -57,7 +57,7 @@ class Destination:
         """Raises TccacheError where no publication can come of it, never UsageError: a variable
         may have named the store. Makes no request."""
         try:
-            chosen_repository(self.place, self.trust)
+            chosen_repository(self.place, self.trust, signs=True)
         except UsageError as error:
             raise TccacheError(str(error)) from error
         if self.report is not None and self.report.made_apart:

@@ -11,13 +11,17 @@ from tccache.options import common
 from tccache.output import Output
 
 
-@click.group()
-def key() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def key(context: click.Context) -> None:
     """Make and show the keys that sign what is pushed.
 
     A reader that trusts a public key uses only what its private key has signed, whoever can write
     to the store.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 @key.command("new")

@@ -113,6 +113,8 @@ def test_a_private_key_that_others_know_is_none(tmp_path: Path, mode: int, reada
         return
     with pytest.raises(UntrustedError, match="chmod 600"):
         read_signing_key(file)
+    with pytest.raises(UsageError, match="no private key"):  # whoever can read that
+        read_signing_key(public_path(file))
 
 
 def test_a_public_key_that_others_could_exchange(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def _pem(kind: str) -> bytes:
     [
         ("encrypted", "passphrase"),
         ("private RSA", "not Ed25519"),
-        ("public", "takes the private one"),
+        ("public", "which it takes to sign"),
         ("damaged private", "no private key"),
         ("ssh", "no private key"),
         ("empty", "tccache key new"),

@@ -319,6 +319,7 @@ def test_what_is_revoked(
     every = frozenset({one.public, two.public})
     for trust in (
         Trust(None, revoked=frozenset({bad})),
+        Trust(None, revoked=frozenset({one.public})),
         Trust(every, revoked=frozenset({bad})),
         Trust(every, revoked=frozenset({one.public})),
     ):

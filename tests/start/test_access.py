@@ -65,7 +65,18 @@ def test_an_access_says_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "trust",
-    ["", [""], [], ["store", "/a.pub"], ["/a.pub", "store"], "~nosuchuser/a.pub", "a\0b"],
+    [
+        "",
+        [""],
+        [],
+        True,
+        b"/a.pub",
+        {"a": 1},
+        ["store", "/a.pub"],
+        ["/a.pub", "store"],
+        "~nosuchuser/a.pub",
+        "a\0b",
+    ],
 )
 def test_what_cannot_be_meant(monkeypatch: pytest.MonkeyPatch, trust: str | list[str]) -> None:
     """An empty text is a variable that was not set, an empty list a pattern that found no file; the
@@ -108,6 +119,16 @@ def test_more_keys_than_readers_take(tmp_path: Path) -> None:
     assert len(access("store", files[1:]).signing_keys()) == 16
 
 
+def test_who_only_reads_needs_no_key_that_signs(tmp_path: Path, keys: tuple[str, str]) -> None:
+    """One that a variable names for all verbs is read where it signs, or is all that is said."""
+    said = access(tmp_path / "A.pub", tmp_path / "missing")
+    assert chosen_repository(tmp_path, said).keys == ()
+    with pytest.raises(UsageError, match="missing"):
+        chosen_repository(tmp_path, said, signs=True)
+    with pytest.raises(UsageError, match="missing"):
+        chosen_repository(tmp_path, access(sign_with=tmp_path / "missing"))
+
+
 def test_a_live_directory_waits_for_no_key_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -131,11 +152,11 @@ def test_a_shared_store_needs_somebody_to_vouch(
     assert chosen_repository(shared, "store").trust.is_everyone
     one, two = keys
     assert chosen_repository(shared, tmp_path / "A.pub").trust.keys == {one}
-    signing = chosen_repository(shared, access(sign_with=tmp_path / "B"))
+    signing = chosen_repository(shared, access(sign_with=tmp_path / "B"), signs=True)
     assert (signing.trust.keys, signing.signing) == ({two}, {two})
-    both = chosen_repository(shared, access(tmp_path / "A.pub", tmp_path / "B"))
+    both = chosen_repository(shared, access(tmp_path / "A.pub", tmp_path / "B"), signs=True)
     assert (both.trust.keys, both.signing) == ({one}, {two})
-    word = chosen_repository(shared, access("store", tmp_path / "B"))
+    word = chosen_repository(shared, access("store", tmp_path / "B"), signs=True)
     assert (word.trust.keys, word.signing) == (None, {two})
 
 
@@ -153,7 +174,7 @@ def test_keys_are_read_before_any_request(tmp_path: Path, shared: Path) -> None:
             chosen_repository(shared, said)
     (tmp_path / "A").chmod(0o644)
     with pytest.raises(UntrustedError, match="chmod 600"):
-        chosen_repository(shared, access("store", tmp_path / "A"))
+        chosen_repository(shared, access("store", tmp_path / "A"), signs=True)
 
 
 def test_a_list_of_what_is_revoked(tmp_path: Path, keys: tuple[str, str]) -> None:

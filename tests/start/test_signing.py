@@ -346,7 +346,7 @@ def test_what_others_have_pushed_covers_nothing_that_a_key_signs(place: Place) -
     """So a program run with a key publishes what it made, though an unsigned segment has it."""
     place.push(MINE)
     said = access("store", place.folder / "A")
-    repository = open_repository(place.store, said)
+    repository = open_repository(place.store, said, signs=True)
     (bundle,) = repository.bundles("m")
     found = holdings(repository, [bundle], foreign=False, signed=True)
     assert set(found.units) == {f"inductor/{MINE}"}
