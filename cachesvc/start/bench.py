@@ -23,6 +23,7 @@ from cachesvc.start.clock import now
 from cachesvc.start.inspect import show
 from cachesvc.start.process import workplace
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.publishing import require_key
 from cachesvc.start.sampler import EXPECTED, Sampler
 from cachesvc.start.settings import open_repository
 
@@ -60,7 +61,9 @@ def bench(
     with workplace("bench") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         said = PRIVATE if store is None else access(trust)
-        url = open_repository(place, said, signs=True).store.url
+        opened = open_repository(place, said, signs=True)
+        require_key(opened)
+        url = opened.store.url
         sampler = Sampler(target, place, said, scratch, options, calls)
         measuring = _Measuring(sampler, runs, tuple(variants), _in_order(arms), progress)
         interrupted = measuring.all()

@@ -12,6 +12,7 @@ from cachesvc.runtime.workloads import check_target
 from cachesvc.start.access import PRIVATE, TrustLike, access
 from cachesvc.start.process import workplace
 from cachesvc.start.progress import Progress, quiet
+from cachesvc.start.publishing import require_key
 from cachesvc.start.sampler import Sampler
 from cachesvc.start.settings import open_repository
 
@@ -38,7 +39,8 @@ def demo(
     with workplace("demo") as scratch:
         place = str(store) if store is not None else str(scratch / "store")
         said = PRIVATE if store is None else access(trust)
-        open_repository(place, said, signs=True)
+        opened = open_repository(place, said, signs=True)
+        require_key(opened)
         sampler = Sampler(target, place, said, scratch)
         samples = tuple(_samples(sampler, runs, progress))
         (published,) = sampler.published.values()

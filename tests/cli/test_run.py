@@ -213,6 +213,14 @@ def test_a_cache_that_is_switched_off_is_named(tccache: Command) -> None:
     assert "warning: TORCHINDUCTOR_FX_GRAPH_CACHE=0 is set" in ran.err
 
 
+def test_a_key_file_that_is_not_there_yet(child: Command, tmp_path: Path) -> None:
+    """A secret that is not mounted is no reason not to serve; nothing is brought, and told."""
+    line = ("run", "m", "--store", str(tmp_path / "store"), "--trust", str(tmp_path / "no.pub"))
+    ran = child(*line, "--", "sh", "-c", "exit 3")
+    assert ran.code == 3
+    assert "no.pub: No such file" in ran.err
+
+
 def _closed_port() -> str:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
