@@ -110,6 +110,13 @@ class Store(ABC):
         """
         return self._now()
 
+    def vouch(self, trusted: bool) -> None:  # noqa: B027 - most drivers see nobody
+        """Says whether everyone who can write here is trusted, or need not be; before, nobody is.
+
+        Where nobody is, a driver that can see who has written an object MUST refuse what another
+        may have, by UntrustedError.
+        """
+
     def check(self) -> None:
         """Returns if the store can be listed; else raises what the first use would raise."""
         next(iter(self._list("")), None)

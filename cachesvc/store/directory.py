@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import BinaryIO
 
 from cachesvc.core.errors import AccessDenied, StoreError, UntrustedError, UsageError
-from cachesvc.core.ownership import others_may_write
+from cachesvc.core.ownership import foreign, openings, others_may_write
 from cachesvc.store.contract import Stat, Store
 from cachesvc.store.streams import CHUNK, Source, Target
 
@@ -44,25 +44,38 @@ class DirectoryStore(Store):
 
     What it creates is for this user only (0700, 0600), unless the store's directory exists and
     lets others read or write: then what is created in it does too, less the umask.
-    Links and devices are no objects. Raises UsageError if `path` is a file.
+    Links and devices are no objects. Raises UsageError if `path` is a file, or relative to a
+    directory that is gone.
+
+    Where only this user can write, and nobody said otherwise by `vouch`, every folder and object is
+    judged as it is met: UntrustedError is raised for one that another user may have written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = _absolute(os.fspath(path))
         self.url = self.path
         self._missing = not os.path.exists(self.path)
         if not self._missing and not os.path.isdir(self.path):
             raise UsageError(f"{self.path} is a file; name a directory as the store")
         self.remote = others_may_write(self.path)
+        self._is_vouched = False
+        self._closed: set[str] = set()
+
+    def vouch(self, trusted: bool) -> None:
+        self._is_vouched = trusted
 
     def _fetch(self, key: str, target: Target) -> int | None:
         self._still_ours()
+        place = self._place(key)
         with self._trouble("read", key):
-            file = _open_regular(self._place(key))
+            self._judge_way(place)
+            file = _open_regular(place)
         if file is None:
             return None
         with file:
-            return target.receive(os.fstat(file.fileno()).st_size, self._chunks(file, key))
+            seen = os.fstat(file.fileno())
+            self._judge(place, seen)
+            return target.receive(seen.st_size, self._chunks(file, key))
 
     def _chunks(self, file: BinaryIO, key: str) -> Iterator[bytes]:
         while True:
@@ -131,22 +144,30 @@ class DirectoryStore(Store):
             if is_directory:
                 yield from self._walk(f"{key}/")
             elif found is not None:
+                self._judge(entry.path, found)
                 yield _as_stat(key, found)
 
     def _sorted_entries(self, prefix: str) -> list[os.DirEntry[str]]:
         """The entries of one directory so that a walk meets keys in order: `a-b` before `a/b`."""
+        place = self._place(prefix)
         with self._trouble("list", prefix):
+            self._judge_way(place)
             try:
-                with os.scandir(self._place(prefix)) as entries:
+                with os.scandir(place) as entries:
                     shown = [entry for entry in entries if not entry.name.startswith(".")]
                     return sorted(shown, key=_sort_key)
             except _ABSENT:
                 return []
 
     def _stat(self, key: str) -> Stat | None:
+        place = self._place(key)
         with self._trouble("look at", key):
-            found = _stat_regular(self._place(key))
-        return None if found is None else _as_stat(key, found)
+            self._judge_way(place)
+            found = _stat_regular(place)
+        if found is None:
+            return None
+        self._judge(place, found)
+        return _as_stat(key, found)
 
     def _delete(self, key: str) -> None:
         place = self._place(key)
@@ -176,9 +197,40 @@ class DirectoryStore(Store):
     def _place(self, key: str) -> str:
         return os.path.join(self.path, key)
 
+    @property
+    def _is_private(self) -> bool:
+        return not (self.remote or self._is_vouched)
+
+    def _judge_way(self, place: str) -> None:
+        """Judges the folders that lead to a place below the store's directory.
+
+        What only this user can write stays so, and is looked at once.
+        """
+        if not self._is_private:
+            return
+        folder, met = os.path.dirname(place), []
+        while len(folder) > len(self.path) and folder not in self._closed:
+            with suppress(*_ABSENT):
+                seen = os.lstat(folder)
+                self._judge(folder, seen)
+                if stat.S_ISLNK(seen.st_mode):
+                    self._judge_target(folder)
+                met.append(folder)
+            folder = os.path.dirname(folder)
+        self._closed.update(met)
+
+    def _judge_target(self, link: str) -> None:
+        for opening in openings(link):
+            raise _untrusted(opening.path, opening.reason)
+
+    def _judge(self, path: str, seen: os.stat_result) -> None:
+        """Raises UntrustedError if others may have written a folder or file of a private store."""
+        if self._is_private and (reason := foreign(path, seen)):
+            raise _untrusted(path, reason)
+
     def _still_ours(self) -> None:
         """A directory that was not there yet was called private: it must not be another's now."""
-        if self._missing and not self.remote and os.path.exists(self.path):
+        if self._missing and self._is_private and os.path.exists(self.path):
             if others_may_write(self.path):
                 raise UntrustedError(
                     f"{self.path} was just made by another user, or so that others can write to it;"
@@ -202,6 +254,25 @@ class DirectoryStore(Store):
                 f"cannot {verb} {key or 'the store'} in {self.path}: {error.strerror or error};"
                 f" {advice}"
             ) from error
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} cannot be found: this process's working directory is gone; name the store by"
+            " an absolute path"
+        ) from None
+
+
+def _untrusted(path: str, reason: str) -> UntrustedError:
+    return UntrustedError(
+        f"{path}: {reason}, and a pull runs the code of whoever pushed: if you know that nobody"
+        f" else has, close it (chmod go-w {path}; chown it if it is another user's); or name the"
+        " public key of who signs what is pushed, by --trust FILE.pub; or say that you trust"
+        " everyone who can write there, by --trust store"
+    )
 
 
 def _open_regular(path: str) -> BinaryIO | None:

@@ -28,6 +28,7 @@ def open_store(url: str | os.PathLike[str] | Store, *, trusted: bool = False) ->
     """
     store = url if isinstance(url, Store) else _located(os.fspath(url))
     require_trust(store, trusted)
+    store.vouch(trusted)
     return store
 
 

@@ -20,6 +20,9 @@ class Wrapper(Store):
         self.url = inner.url
         self.remote = inner.remote
 
+    def vouch(self, trusted: bool) -> None:
+        self.inner.vouch(trusted)
+
     def _fetch(self, key: str, target: Target) -> int | None:
         return self.inner._fetch(key, target)
 

@@ -16,7 +16,10 @@ import pytest
 
 from cachesvc.core.errors import StoreError, UntrustedError, UsageError
 from cachesvc.store import directory
+from cachesvc.store.contract import Store
+from cachesvc.store.counting import Counting
 from cachesvc.store.directory import STALE_S, DirectoryStore
+from cachesvc.store.location import open_store
 from cachesvc.store.streams import Source
 
 Child = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -338,3 +341,120 @@ def test_a_directory_that_another_user_made_meanwhile(
         store.get("a", limit=100)
     with pytest.raises(UntrustedError, match="another user"):
         store.list()
+
+
+def test_one_that_is_trusted_may_be_anothers(root: Path) -> None:
+    """Who has said the word when it was missing need not say it again."""
+    store = open_store(root, trusted=True)
+    root.mkdir()
+    root.chmod(0o777)
+    (root / "a").write_bytes(b"wanted")
+    assert store.get("a", limit=100) == b"wanted"
+
+
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store by an absolute path is used all the same; a relative one is told."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    store = open_store(root)
+    store.put("a/b", b"1")
+    assert store.get("a/b", limit=1) == b"1"
+    with pytest.raises(UsageError, match="working directory is gone; name the store by an absol"):
+        open_store("store")
+
+
+# What lies in a store that only this user can write.
+
+
+def plant(root: Path, what: str) -> None:
+    """The object m/n/a, which is not certainly this user's: by its own mode or owner, or by that of
+    a folder on the way."""
+    folder, file = root / "m", root / "m" / "n" / "a"
+    if what == "link":
+        elsewhere = root.parent / "elsewhere"
+        elsewhere.mkdir()
+        folder.rename(elsewhere / "m")
+        folder.symlink_to(elsewhere / "m")
+        elsewhere.chmod(0o777)
+    elif what == "folder":
+        folder.chmod(0o777)
+    elif what == "sticky":
+        folder.chmod(0o1777)
+    elif what == "file":
+        file.chmod(0o666)
+    elif what == "group":
+        file.parent.chmod(0o775)
+    else:
+        os.chown(folder if what == "anothers folder" else file, NOBODY, NOBODY)
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+PLANTED = (
+    *("folder", "sticky", "file", "group", "link"),
+    pytest.param("anothers folder", marks=as_root),
+    pytest.param("anothers file", marks=as_root),
+)
+
+
+@pytest.mark.parametrize("what", PLANTED)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_what_others_may_have_written_is_refused(root: Path, what: str, is_wrapped: bool) -> None:
+    """Though the way to the store is closed: by each verb that reads, with what to do. A word of
+    trust makes it as any store that others can write, also where the store is wrapped."""
+    DirectoryStore(root).put("m/n/a", b"1")
+    plant(root, what)
+    store: Store = DirectoryStore(root)
+    assert not store.remote
+    store = open_store(Counting(store) if is_wrapped else store)
+    reads: list[Callable[[], object]] = [
+        lambda: store.get("m/n/a", limit=1),
+        lambda: store.stat("m/n/a"),
+        lambda: list(store.list("m/n/")),
+    ]
+    if what != "link":  # it is not walked through
+        reads.append(lambda: list(store.list()))
+    for read in reads:
+        with pytest.raises(UntrustedError, match=r"chmod go-w .*--trust FILE\.pub.*--trust store"):
+            read()
+    assert open_store(store, trusted=True).get("m/n/a", limit=1) == b"1"
+    assert [item.key for item in store.list("m/n/")] == ["m/n/a"]
+    assert store.stat("m/n/a") is not None
+    with pytest.raises(UntrustedError, match="chmod go-w"):
+        open_store(store).get("m/n/a", limit=1)
+
+
+@as_root
+def test_what_root_has_written_is_not_anothers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root can write everywhere: folders and objects of root in a user's store are trusted."""
+    DirectoryStore(root).put("m/n/a", b"1")
+    os.chown(root, NOBODY, NOBODY)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    store = DirectoryStore(root)
+    assert not store.remote
+    assert store.get("m/n/a", limit=1) == b"1"
+    assert [item.key for item in store.list()] == ["m/n/a"]
+
+
+def test_what_is_closed_is_looked_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else can open it again, so a folder costs one look for as long as a store is used; an
+    object none, beside the one that is taken anyway."""
+    for key in ("m/a", "m/b", "m/n/c"):
+        DirectoryStore(root).put(key, b"1")
+    store = DirectoryStore(root)
+    looked: list[str] = []
+    lstat = os.lstat
+
+    def look(path: str) -> os.stat_result:
+        looked.append(os.path.relpath(path, root))
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", look)
+    assert len(list(store.list())) == 3
+    assert sorted(looked) == ["m", "m/a", "m/b", "m/n", "m/n/c"]
+    looked.clear()
+    assert len(list(store.list("m/n/"))) == 1
+    store.get("m/a", limit=1)
+    assert looked == ["m/n/c"]
