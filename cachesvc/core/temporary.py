@@ -28,6 +28,15 @@ MARK = ".tccache-scratch"
 
 _TRIES = 100
 _own: dict[str, int] = {}
+_swept: set[str] = set()
+
+
+def temporary_folder() -> Path | None:
+    """The temporary directory of programs in Python; None where none can be written."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:
+        return None
 
 
 def make_folder(prefix: str, parent: str | os.PathLike[str] | None = None) -> str:
@@ -95,6 +104,16 @@ def remove_left(parent: str | os.PathLike[str]) -> None:
             if item.name.endswith(MARK):
                 with suppress(OSError):
                     _remove_unless_held(item)
+
+
+def remove_left_once(parent: str | os.PathLike[str]) -> None:
+    """As `remove_left`, the first time in this process and for this folder; then nothing.
+
+    For a folder that holds what others put there, which may be a lot.
+    """
+    if os.fspath(parent) not in _swept:
+        _swept.add(os.fspath(parent))
+        remove_left(parent)
 
 
 def _remove_unless_held(item: os.DirEntry[str]) -> None:

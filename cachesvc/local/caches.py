@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachesvc.core.finding import Finding
+from cachesvc.core.temporary import temporary_folder
 
 _MOST_FILES = 20_000
 _LONG_BUILD_S = 3600.0
@@ -50,14 +50,6 @@ class OtherCache:
     def _expanded(self, path: str, home: str) -> str:
         own = self.expands and home and path.partition("/")[0] == "~"
         return f"{home}{path[1:]}" if own else path
-
-
-def temporary_folder() -> Path | None:
-    """The temporary directory of programs in Python; None where none can be written."""
-    try:
-        return Path(tempfile.gettempdir())
-    except OSError:
-        return None
 
 
 CACHES = (

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError
-from cachesvc.core.temporary import make_folder, remove_folder, remove_left
+from cachesvc.core.temporary import make_folder, remove_folder, remove_left_once
 
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
     """A folder that is gone afterwards. Raises TccacheError if there is no room for it.
 
-    What killed processes left there, of any purpose, is removed first.
+    What killed processes left there, of any purpose, is removed before the first one.
     """
     with scratch_errors(Path("the temporary directory")):
-        remove_left(tempfile.gettempdir())
+        remove_left_once(tempfile.gettempdir())
         folder = make_folder(f"tccache-{purpose}-")
         try:
             yield Path(folder)

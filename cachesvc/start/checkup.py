@@ -10,7 +10,8 @@ from pathlib import Path
 from cachesvc.core.digest import Json
 from cachesvc.core.errors import TccacheError
 from cachesvc.core.finding import Finding
-from cachesvc.local.caches import left_locks, other_caches, temporary_folder
+from cachesvc.core.temporary import temporary_folder
+from cachesvc.local.caches import left_locks, other_caches
 from cachesvc.local.fingerprint import TorchNotFound, package_folder, read_torch, torch_folder
 from cachesvc.local.flags import FLAGS, flag_findings
 from cachesvc.local.health import Directory

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from cachesvc.core import temporary
-from cachesvc.core.temporary import MARK, make_folder, new_file, remove_folder, remove_left
+from cachesvc.core.temporary import (
+    MARK,
+    make_folder,
+    new_file,
+    remove_folder,
+    remove_left,
+    remove_left_once,
+)
 
 # Makes a folder and a file, says so, and stays until it is killed or its stdin ends.
 HOLDER = """
@@ -100,6 +107,22 @@ def test_only_what_is_ours_is_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     remove_left(tmp_path)
     assert left(tmp_path) == [f"link{MARK}", "precious", "tccache-push-1"]
     remove_left(tmp_path / "nowhere")
+
+
+def test_a_folder_of_others_is_looked_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull of many packs does not list the temporary directory for each; another is another."""
+    monkeypatch.setattr(temporary, "_swept", set())
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / f"1{MARK}").touch()
+        remove_left_once(folder)
+        assert list(folder.iterdir()) == []
+        (folder / f"2{MARK}").touch()
+        remove_left_once(folder)
+        assert len(list(folder.iterdir())) == 1
 
 
 def test_without_locks_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,13 @@ sys.stdin.read()
 """
 
 
+class Never(set[str]):
+    """Holds nothing that is added: each scratch folder looks for what was left, as the first."""
+
+    def add(self, item: str) -> None:
+        pass
+
+
 def test_a_child_holds_what_its_killed_parent_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +52,7 @@ def test_a_child_holds_what_its_killed_parent_made(
         "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
     }
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr("cachesvc.core.temporary._swept", Never())
     with subprocess.Popen(
         [sys.executable, "-c", BUILDER], env=environ, stdin=subprocess.PIPE
     ) as builder:
