@@ -165,3 +165,4 @@ def _remove_all() -> None:
 # publication, comes first at the end.
 atexit.register(_remove_all)
 os.register_at_fork(after_in_child=_own.clear)
+os.register_at_fork(after_in_child=_swept.clear)
