@@ -11,11 +11,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO
 
 from cachesvc.core.address import Address
 from cachesvc.core.components import Components
@@ -23,15 +23,16 @@ from cachesvc.core.digest import digest_bytes
 from cachesvc.core.errors import IntegrityError, StoreError, TccacheError
 from cachesvc.core.fields import Extra
 from cachesvc.core.manifest import Entry, Manifest, Origin, Pack, Unit
-from cachesvc.core.merge import Occupied, Segment, covers, fewest_packs, merge, replaces
+from cachesvc.core.merge import Occupied, Segment, covers, merge, replaces
 from cachesvc.core.proof import Proof
 from cachesvc.core.proof import carried as carried_proof
 from cachesvc.core.requirement import Capabilities, Requirement
 from cachesvc.repository.grace import PUSH_S
 from cachesvc.repository.listing import MANIFEST, PACK, SIGNATURE, object_key
-from cachesvc.repository.pack import Source, copy, write_pack
+from cachesvc.repository.pack import Source, write_pack
 from cachesvc.repository.repository import MAX_MANIFEST_BYTES, Reading, Repository
 from cachesvc.repository.scratch import scratch
+from cachesvc.repository.spool import Damaged, spooled
 from cachesvc.store.contract import Store
 
 _SPLIT = "publish the directories under several names"
@@ -52,7 +53,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a push wrote. `segment` is None if the store had everything already."""
+    """What a push wrote. `segment` is None if the store had everything already.
+
+    `warnings` name the segments that are damaged, which stay beside it.
+    """
 
     address: Address
     segment: str | None
@@ -61,6 +65,7 @@ class Publication:
     pack_bytes: int = 0
     unpacked_bytes: int = 0
     superseded: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +105,10 @@ def publish(
     """Writes one segment with these drafts and, where that is cheap, all that is live already.
 
     Drafts that the live segments cover are left out; nothing is written if all of them are. Some
-    segments stay beside: see `_absorbed`. The repository's keys sign the segment. Raises
-    TccacheError if there is nothing to publish (a bundle is never empty), IntegrityError if readers
-    would refuse the segment; then, as after any error, no reader sees anything new.
+    segments stay beside: see `_absorbed`; so do damaged ones, of which a warning is given. The
+    repository's keys sign the segment. Raises TccacheError if there is nothing to publish (a bundle
+    is never empty), IntegrityError if readers would refuse the segment, PackMissing if the bundle
+    is not any more what was read; then, as after any error, no reader sees anything new.
     """
     if not drafts:
         raise TccacheError(
@@ -114,8 +120,20 @@ def publish(
     if not fresh:
         return Publication(facts.address, None)
     own = _own(repository, reading)
-    absorbed = _absorbed(own, fresh, host, MERGE_LIMIT_BYTES)
-    return _write_segment(repository, facts, own, absorbed, fresh)
+    damaged: dict[str, str] = {}
+    while True:
+        sound = tuple(segment for segment in own if segment.name not in damaged)
+        absorbed = _absorbed(sound, fresh, host, MERGE_LIMIT_BYTES)
+        try:
+            wrote = _write_segment(repository, facts, sound, absorbed, fresh)
+        except Damaged as error:
+            damaged |= error.reasons
+        else:
+            return replace(wrote, warnings=tuple(starmap(_beside, damaged.items())))
+
+
+def _beside(name: str, reason: str) -> str:
+    return f"segment {name[:12]} is damaged, so it stays beside the new one: {reason}"
 
 
 def mergeable(repository: Repository, reading: Reading) -> tuple[Segment, ...]:
@@ -164,7 +182,7 @@ def _write_segment(
     with scratch("push") as folder:
         file = folder / "pack"
         sources = [source for draft in fresh for source in draft.sources]
-        sources += _spooled(repository, absorbed, carried, folder)
+        sources += spooled(repository, absorbed, carried, folder)
         pack, entries = write_pack(sources, file)
         units = (*carried.values(), *(_as_unit(draft, entries) for draft in fresh))
         manifest = _manifest(facts, units, pack, own, absorbed)
@@ -238,29 +256,6 @@ def _carried(absorbed: Iterable[Segment], fresh: Sequence[Draft]) -> dict[str, U
 
 def _fitting(segments: Iterable[Segment], host: Capabilities) -> Iterator[Unit]:
     return (unit for segment in segments for unit in segment.units if not host.unmet(unit.requires))
-
-
-def _spooled(
-    repository: Repository,
-    segments: tuple[Segment, ...],
-    wanted: Mapping[str, Unit],
-    folder: Path,
-) -> Iterator[Source]:
-    """The files of units that are stored already, brought to disk so that they can be re-packed."""
-    for segment, units in fewest_packs(segments, wanted).parts:
-        pack = folder / segment.name
-        repository.fetch(segment, pack)
-        entries = [entry for unit in units for entry in unit.entries]
-        for number, (entry, stream) in enumerate(repository.entries(segment, pack, entries)):
-            file = folder / f"{segment.name}-{number}"
-            with open(file, "wb") as target:
-                copy(stream, target)
-            yield Source(entry.path, entry.size, partial(_open, file))
-        pack.unlink()
-
-
-def _open(file: Path) -> BinaryIO:
-    return open(file, "rb")
 
 
 def _as_unit(draft: Draft, entries: Mapping[str, Entry]) -> Unit:

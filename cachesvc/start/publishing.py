@@ -159,6 +159,7 @@ def _publish(
         skipped=goods.scan.skipped,
         warnings=(
             *damaged,
+            *publication.warnings,
             *_left_unsigned(goods),
             *_device_warning(missing, goal),
             *(refused.reason for refused in reading.refused),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cachesvc.core.address import Address
 from cachesvc.core.components import Components
 from cachesvc.core.digest import canonical_json, digest_bytes
 from cachesvc.core.errors import IntegrityError, StoreError, TccacheError
@@ -25,12 +26,15 @@ from cachesvc.repository import publish as module
 from cachesvc.repository.listing import object_key
 from cachesvc.repository.pack import ChangedWhilePacked
 from cachesvc.repository.publish import Draft, Publication
+from cachesvc.repository.repository import PackMissing
 from cachesvc.store.contract import Store
 from cachesvc.store.counting import Counting
 from cachesvc.store.faulty import Fault, Faulty
 from cachesvc.store.location import open_store
 from cachesvc.store.streams import Source as Stored
 from cachesvc.store.wrapper import Wrapper
+
+from .clocked import Units, write_segment
 
 BIG = Capabilities(isa=frozenset({"avx2", "avx512f"}))
 
@@ -194,16 +198,75 @@ def test_a_file_that_changes_is_not_published(desk: Any) -> None:
     assert desk.keys() == []
 
 
-def test_what_is_merged_is_verified_first(desk: Any) -> None:
-    """Bytes in the store that are not what their manifest says are never carried into a segment."""
+@pytest.mark.parametrize("damage", ["other", "cut", "flipped", "gone", "entries"])
+def test_what_is_damaged_is_not_merged(desk: Any, damage: str) -> None:
+    """Bytes that are not what their manifest says are never carried into a segment, and do not keep
+    anybody from pushing: they stay beside, and the push names them."""
+    units = {"triton/K": {"a": b"1"}}
+    if damage == "entries":
+        segment = _with_other_digests(desk.store, desk.address, units)
+    else:
+        segment = write_segment(desk.store, units, address=desk.address)
+        _damage(desk.store, object_key(desk.address, segment, "tar.zst"), damage)
+    whole = write_segment(desk.store, {"triton/M": {"a": b"3"}}, address=desk.address)
+    wrote = desk.push(desk.draft("triton/L", a=b"2"))
+    assert (wrote.added, wrote.carried, wrote.superseded) == (1, 1, (whole,))
+    (warning,) = wrote.warnings
+    said = f"segment {segment[:12]} is damaged, so it stays beside the new one: "
+    assert warning.startswith(said)
+    assert {found.name for found in desk.read().segments} == {segment, wrote.segment}
+    again = desk.push(desk.draft("triton/N", a=b"4"))
+    assert (again.carried, len(again.warnings)) == (2, 1)
+
+
+def test_many_damaged_packs(desk: Any) -> None:
+    """However many there are, each is brought once."""
+    for number in range(5):
+        name = write_segment(desk.store, {f"triton/K{number}": {"a": b"1"}}, address=desk.address)
+        _damage(desk.store, object_key(desk.address, name, "tar.zst"), "flipped")
+    seen = desk.read()
+    desk.store = Counting(desk.store)
+    wrote = desk.push(desk.draft("triton/L", a=b"2"), reading=seen)
+    assert (wrote.carried, wrote.superseded, len(wrote.warnings)) == (0, (), 5)
+    assert desk.store.calls["fetch"] == 5
+
+
+def test_a_segment_that_is_gone_is_not_damaged(desk: Any) -> None:
+    """As a janitor deletes it: what is there now has to be read again, or its units were lost."""
     segment = desk.push(desk.draft("triton/K", a=b"1")).segment
-    key = object_key(desk.address, segment, "tar.zst")
-    desk.store.delete(key)
-    desk.store.put(key, b"something else")
-    before = desk.keys()
-    with pytest.raises(IntegrityError, match=key):
-        desk.push(desk.draft("triton/L", a=b"2"))
-    assert desk.keys() == before
+    seen = desk.read()
+    for kind in ("json", "tar.zst"):
+        desk.store.delete(object_key(desk.address, segment, kind))
+    with pytest.raises(PackMissing):
+        desk.push(desk.draft("triton/L", a=b"2"), reading=seen)
+    assert desk.keys() == []
+
+
+def _damage(store: Store, key: str, how: str) -> None:
+    data = _taken(store, key)
+    if how != "gone":
+        others = {"other": b"other", "cut": data[:-1], "flipped": bytes([data[0] ^ 1]) + data[1:]}
+        store.put(key, others[how])
+
+
+def _with_other_digests(store: Store, address: Address, units: Units) -> str:
+    """A segment whose pack is what its manifest says, and whose entries are not."""
+    name = write_segment(store, units, address=address)
+    told, pack = (_taken(store, object_key(address, name, kind)) for kind in ("json", "tar.zst"))
+    manifest = json.loads(told)
+    for entry in manifest["units"][0]["entries"]:
+        entry["sha256"] = "0" * 64
+    data = json.dumps(manifest).encode()
+    name = digest_bytes(data)
+    store.put(object_key(address, name, "tar.zst"), pack)
+    store.put(object_key(address, name, "json"), data)
+    return name
+
+
+def _taken(store: Store, key: str) -> bytes:
+    data = store.get(key, limit=1 << 20)
+    store.delete(key)
+    return data or b""
 
 
 def test_large_packs_are_left_alone(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
