@@ -270,7 +270,7 @@ def test_what_does_not_count_makes_no_room(
 def test_a_pin_of_a_key_that_the_janitor_does_not_know(
     store: Clocked, keys: tuple[SigningKey, ...]
 ) -> None:
-    """As after a rotation of keys: what it cannot read stays, and makes room where there is none."""
+    """As after a rotation of keys: what it cannot read stays, unless there is no room."""
     write_segment(store, K, tags=["prod"], keys=keys[:1])
     store.wait(100 * DAY)
     trust = Trust(frozenset({keys[1].public}))

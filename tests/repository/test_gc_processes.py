@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cachesvc.core.errors import IntegrityError, StoreError
+from cachesvc.repository.repository import PackMissing
 from cachesvc.store import contract
 
 from . import busy
@@ -88,6 +90,37 @@ def whole(crowd: Crowd) -> int:
         busy.pull(worker)
     assert worker.done["pulled"] == len(busy.ADDRESSES)
     return sum(len(busy.recorded(crowd.folder, address)) for address in busy.ADDRESSES)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "excused"),
+    [
+        (PackMissing, 3.0, True),
+        (PackMissing, 2.0, False),
+        (AssertionError, 3.0, False),
+        (IntegrityError, 3.0, False),
+        (StoreError, 3.0, False),
+    ],
+)
+def test_what_is_excused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    seconds: float,
+    excused: bool,
+) -> None:
+    """Of what goes wrong below: a pack that was deleted under who read for too long, nothing else,
+    however long it took."""
+
+    def fail(worker: busy.Worker) -> None:
+        (worker.folder / "stop").touch()
+        raise error("wrong")
+
+    times = iter([0.0, seconds])
+    monkeypatch.setattr(busy, "monotonic", lambda: next(times))
+    worker = busy.Worker(str(tmp_path / "store"), str(tmp_path), "0", "5.0")
+    worker.work(fail)
+    assert (worker.done["too slow"], len(worker.failures)) == ((1, 0) if excused else (0, 1))
 
 
 def test_beside_pushes_and_pulls(crowd: Callable[..., Crowd]) -> None:
