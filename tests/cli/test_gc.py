@@ -216,6 +216,22 @@ def test_verify_repairs(tccache: Command, two: Path) -> None:
     assert names(two) == ["tccache.json"]
 
 
+def test_a_damaged_pack_stops_no_push(tccache: Command, two: Path, tree: Path) -> None:
+    """It is named with what mends the store, and what is new is there."""
+    for pack in two.rglob("*.tar.zst"):
+        pack.write_bytes(b"garbage")
+    (tree / "fxgraph" / "xy" / "more").mkdir()
+    (tree / "fxgraph" / "xy" / "more" / "hash").write_text("more")
+    pushed = tccache("push", "m", "--store", two, "--inductor-dir", tree, "--json")
+    assert (pushed.code, pushed.json["added"]) == (0, 1)
+    assert "is damaged, so it stays beside the new one: " in pushed.err
+    assert "tccache verify --repair" in pushed.err
+    assert tccache("verify", "--store", two, "--repair", "--yes").code == 0
+    assert len([name for name in names(two) if name.endswith(".json")]) == 2
+    again = tccache("push", "m", "--store", two, "--inductor-dir", tree, "--json")
+    assert (again.code, again.json["added"], again.err) == (0, 3, "")
+
+
 def test_a_repair_asks_too(two: Path) -> None:
     """A sound store is not asked about; a no leaves a damaged one as it is."""
     assert asked("", "verify", "--store", two, "--repair")[0] == 0
