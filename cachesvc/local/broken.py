@@ -18,6 +18,11 @@ _STRING_TABLE = 3
 _PICKLE, _STOP = b"\x80", b"."
 
 
+def is_native(path: str) -> bool:
+    """Whether a path is that of a library or of a kernel's machine code."""
+    return path.endswith(tuple(_NATIVE))
+
+
 def broken(path: str, data: bytes) -> str | None:
     """What is wrong with the bytes of the file at an entry path; None if nothing can be seen.
 

@@ -44,6 +44,7 @@ _TEMPORARY = "the temporary directory"
 _NOEXEC = "its file system is mounted noexec, and compiled libraries must be loaded from it"
 _HELP = f"set {HOME} to a directory on a local disk that can be written and run from"
 
+_OTHER_UMASK = "users who share it must let each other write: run them with umask 0, or as one user"
 _TRIES = 3
 
 _Home = tuple[Path, str]
@@ -188,6 +189,8 @@ def _own_root(
                 raise UntrustedError(f"{root}: {reason}")
         except OSError as error:
             passed_over[home] = error.strerror or str(error)
+            if isinstance(error, PermissionError) and is_shared(environ):
+                passed_over[home] += f" ({error.filename}): {_OTHER_UMASK}"
         except UntrustedError as error:
             passed_over[home] = str(error)
         else:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cachesvc.core.errors import IntegrityError
 from cachesvc.core.ownership import anothers
+from cachesvc.local.broken import is_native
 from cachesvc.local.damage import Damage, content_digest, damaged_units, files_of
 from cachesvc.local.group import children, localise, points_into, relocate
 from cachesvc.local.in_use import is_in_use
@@ -124,6 +125,9 @@ def _look(places: Places, *, is_shared: bool) -> Soundness:
         elif unit not in problems:
             problems[unit] += _in_kernel(files)
             moved += [path for path in files if is_group(path) and _leads_elsewhere(path, files)]
+    for path in tuple(_changed(places, rows, problems)):
+        if _is_no_compilers(path, places, rows[path]):
+            problems[unit_of(path)].append(f"{path} was changed after it was seeded")
     if not is_shared:
         for unit, problem in _of_others(places):
             problems[unit].append(problem)
@@ -146,6 +150,18 @@ def _changed(places: Places, rows: Mapping[str, Row], problems: Problems) -> Ite
             continue
         if content_digest(path, file) not in {None, row.sha256}:
             yield path
+
+
+def _is_no_compilers(path: str, places: Places, row: Row) -> bool:
+    """Whether no compiler can have written the bytes that lie there now.
+
+    None writes functions or artifacts, and a linker makes a new file: one that was written over
+    where it lay is damage.
+    """
+    if path.startswith(("aot/", "megacache/")):
+        return True
+    file = places.locate(path)
+    return file is not None and is_native(path) and os.stat(file).st_ino == row.inode
 
 
 def _is_under_way(files: Mapping[str, Path], rows: Mapping[str, Row], since_s: float) -> bool:
