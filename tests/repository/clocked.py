@@ -80,6 +80,7 @@ def write_segment(
     needs: Sequence[str] = (),
     tags: Sequence[str] = (),
     keys: Sequence[SigningKey] = (),
+    nonce: str = "0" * 32,
 ) -> str:
     """Writes a segment that says what no honest writer would; its name."""
     with TemporaryDirectory() as folder:
@@ -97,7 +98,7 @@ def write_segment(
             environment=environment,
             model=Components(),
             created=created,
-            nonce="0" * 32,
+            nonce=nonce,
             units=tuple(
                 Unit(
                     key,
