@@ -22,7 +22,7 @@ from cachesvc.repository.policy import Candidate, Policy, apply
 from cachesvc.repository.repository import Reading
 from cachesvc.store.contract import Stat, Store
 
-Cause = Literal["superseded", "orphan", "policy", "damaged"]
+Cause = Literal["superseded", "orphan", "untrusted", "policy", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,15 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One bundle: what goes of it whatever policy says, and what policy asks about it."""
+    """One bundle: what goes of it whatever policy says, and what policy asks about it.
+
+    `untrusted` are its segments that nobody who is trusted has signed.
+    """
 
     candidate: Candidate
     deletions: tuple[Deletion, ...]
     kept: tuple[Kept, ...]
+    untrusted: tuple[Deletion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,9 @@ def judge(bundle: Bundle, reading: Reading, grace: Grace) -> Judged:
         torch=next((segment.manifest.environment.get("torch") for segment in alive), None),
         tags=frozenset(tag for segment in alive for tag in segment.manifest.tags),
     )
-    return Judged(candidate, deletions, (*kept, *refused))
+    return Judged(
+        candidate, deletions, (*kept, *refused), tuple(_untrusted(bundle, reading, grace))
+    )
 
 
 def _bytes_left(counted: Bundle, deletions: Iterable[Deletion]) -> int:
@@ -122,8 +128,10 @@ def plan(judged: Sequence[Judged], policy: Policy, grace: Grace) -> Plan:
         if reason := verdicts.gone.get(address):
             deletions += _whole(item.candidate.bundle, f"the bundle {reason}")
         else:
-            deletions += item.deletions
-            kept += item.kept
+            untrusted = item.untrusted if policy.untrusted else ()
+            going = {deletion.segment for deletion in untrusted}
+            deletions += (*untrusted, *item.deletions)
+            kept += (known for known in item.kept if known.segment not in going)
     return Plan(tuple(deletions), tuple(kept))
 
 
@@ -217,6 +225,15 @@ def orphans(bundle: Bundle, grace: Grace) -> Iterator[Deletion | Kept]:
         else:
             reason = "no manifest names it yet: a push may be at work"
             yield Kept(bundle.address, segment, reason)
+
+
+def _untrusted(bundle: Bundle, reading: Reading, grace: Grace) -> Iterator[Deletion]:
+    """The segments in which nothing is wrong but that nobody who is trusted has signed them."""
+    listed = {item.name: item for item in bundle.segments}
+    for refused in reading.refused:
+        item = listed[refused.segment]
+        if refused.untrusted and grace.is_over(item.manifest.modified):
+            yield Deletion(bundle.address, item.name, "untrusted", refused.reason, objects_of(item))
 
 
 def _whole(bundle: Bundle, reason: str) -> Iterator[Deletion]:

@@ -13,6 +13,7 @@ from cachesvc.repository.grace import Grace
 from cachesvc.repository.listing import Bundle
 
 _PARTS = re.compile(r"[.+]")
+_VERSION = re.compile(r"\s*\d")
 _UNREAD = "holds nothing that is trusted here and can be read"
 
 
@@ -29,6 +30,8 @@ class Policy:
     max_bytes: the bundles that were written to longest ago go, until no more bytes are left. What
         is not trusted beside what is does not count.
     keep_tags: bundles that have one of these tags stay.
+    untrusted: segments go that nobody who is trusted has signed: rubbish, and what others have
+        pushed for those who trust them.
     Raises UsageError for what cannot be meant.
     """
 
@@ -37,6 +40,7 @@ class Policy:
     torch: tuple[str, ...] = ()
     max_bytes: int | None = None
     keep_tags: frozenset[str] = frozenset()
+    untrusted: bool = False
 
     def __post_init__(self) -> None:
         least = {"keep_last": 1, "older_than_s": 0, "max_bytes": 0}
@@ -44,8 +48,9 @@ class Policy:
             value = getattr(self, name)
             if value is not None and not value >= bound:
                 raise UsageError(f"{name} is {value}: give {bound} or more")
-        if not all(map(_parts, self.torch)):
-            raise UsageError("an empty text is no version of torch")
+        for version in self.torch:
+            if not _VERSION.match(version):
+                raise UsageError(f"{version!r:.80} is no version of torch: give 2.9, or 2.9.1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ _OF_STORES = (
     "keep_last",
     "torch",
     "keep_tag",
+    "untrusted",
     "merge",
     "grace",
 )
@@ -60,6 +61,12 @@ _OF_STORES = (
     metavar="TAG",
     multiple=True,
     help="Delete no bundle with this tag, whatever the other flags say. Repeatable.",
+)
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Delete segments that no key of --trust has signed: rubbish, but also what others have"
+    " pushed for those who trust them.",
 )
 @click.option(
     "--merge",
@@ -138,6 +145,7 @@ def _collect(
                 torch=options["torch"],
                 max_bytes=options["max_bytes"],
                 keep_tags=frozenset(options["keep_tag"]),
+                untrusted=options["untrusted"],
             ),
             grace_s=options["grace"],
             merge=options["merge"],

@@ -146,6 +146,24 @@ def test_what_the_janitor_does_not_trust_supersedes_nothing(
     assert len([reason for reason in reasons(found) if "is not trusted here" in reason]) == 1
 
 
+def test_rubbish_goes_where_it_is_asked_for(store: Clocked, keys: tuple[SigningKey, ...]) -> None:
+    """Unsigned, signed by others, or by a key that is revoked: once older than the grace time. What
+    is damaged is not: `verify --repair` looks into that."""
+    trust = Trust(frozenset({keys[0].public}))
+    good = write_segment(store, K, keys=keys[:1])
+    foreign = {write_segment(store, KL, keys=by) for by in ((), keys[1:])}
+    store.wait(LATE)
+    young = write_segment(store, K)
+    assert planned(store, trust).deletions == ()
+    found = planned(store, trust, Policy(untrusted=True))
+    assert {deletion.segment for deletion in found.deletions} == foreign
+    assert {deletion.cause for deletion in found.deletions} == {"untrusted"}
+    assert [kept.segment for kept in found.kept] == [young]
+    assert planned(store, EVERYONE, Policy(untrusted=True)).deletions == ()
+    assert collect(store, trust, Policy(untrusted=True)).failure is None
+    assert {key.rpartition("/")[2].partition(".")[0] for key in left(store)} == {good, young}
+
+
 def test_what_the_janitor_does_not_trust_is_not_deleted_as_superseded(
     store: Clocked, keys: tuple[SigningKey, ...]
 ) -> None:
