@@ -140,7 +140,7 @@ class _Collection:
             return f"unused for {unused_s / _DAY_S:.1f} days"
         if self.keep_bytes is not None and total > self.keep_bytes:
             return f"all hold {total / 1e6:.1f} MB, and {self.keep_bytes / 1e6:.1f} MB may stay"
-        self._keep(live, "nothing speaks against it")
+        self._keep(live, "no age and no size was given that speaks against it")
         return None
 
     def _remove(self, live: OwnLive, reason: str) -> bool:
