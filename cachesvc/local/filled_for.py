@@ -49,15 +49,21 @@ def other_trust_apart(folder: Path, trust: str | None) -> str | None:
     return None if found in (None, trust or _ANYBODY) else OTHER_TRUST
 
 
+def check_trust(places: Places, trust: str | None) -> None:
+    """Raises UntrustedError if one of these directories was filled under another trust."""
+    for root in _roots(places):
+        if reason := other_trust(root / RECORDS, trust):
+            raise UntrustedError(f"{root} cannot be filled: {reason}: name another directory")
+
+
 def fill_for(places: Places, trust: str | None) -> None:
     """Says under which trust these directories are filled from now on.
 
-    Raises UntrustedError if one was filled under another one, TccacheError if it cannot be said.
+    Raises what `check_trust` raises, and TccacheError if it cannot be said.
     """
+    check_trust(places, trust)
     for root in _roots(places):
         records = root / RECORDS
-        if reason := other_trust(records, trust):
-            raise UntrustedError(f"{root} cannot be filled: {reason}: name another directory")
         if filled_for(records) is None:
             with disk_errors(root):
                 records.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from cachesvc.core.manifest import Manifest, Unit
 from cachesvc.core.merge import Segment, fewest_packs, merge
 from cachesvc.core.report import Transfer
 from cachesvc.core.requirement import Capabilities
-from cachesvc.local.filled_for import fill_for
+from cachesvc.local.filled_for import check_trust, fill_for
 from cachesvc.local.host import read_capabilities
 from cachesvc.local.lock import is_held
 from cachesvc.local.places import Places
@@ -130,7 +130,7 @@ def seed(
     if is_held(places):
         progress(f"wait for the process that seeds {places.root}")
     with Seeder(places) as seeder, deadline.holding(seeder.let_go):
-        fill_for(places, repository.trust.digest)
+        check_trust(places, repository.trust.digest)
         plan = seeder.plan(unit for unit in found.units.values() if wanted(unit))
         cover = fewest_packs(found.segments, {unit.key: unit for unit in plan.missing})
         if len(cover.units) < len(plan.missing):
@@ -146,6 +146,7 @@ def seed(
         progress(f"seed {len(plan.missing)} units")
         seeder.flush()
         with deadline.commit():
+            fill_for(places, repository.trust.digest)
             seeder.commit(plan.missing, plan.in_place, found.signers)
     return Transfer(
         packs=len(cover.parts),
