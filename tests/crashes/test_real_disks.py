@@ -14,6 +14,7 @@ import pytest
 import cachesvc
 from cachesvc.core.temporary import MARK
 from cachesvc.local import in_use
+from cachesvc.runtime import directories
 from cachesvc.start.attempt import Attempt
 from tccache.main import run
 
@@ -22,6 +23,12 @@ Mount = Callable[..., Path]
 PAGE = 4096
 FILES = 12
 NAME = "gpt"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever tests before these have compiled in this process does not settle its directories."""
+    monkeypatch.setattr(directories, "_are_settled", lambda: False)
 
 
 @pytest.fixture
