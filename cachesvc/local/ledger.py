@@ -45,6 +45,13 @@ class Row(NamedTuple):
             return False
         return (status.st_size, status.st_mtime_ns, status.st_ino) == self[1:]
 
+    def has_inode_of(self, file: Path) -> bool:
+        """Whether it is the very file that was recorded, whatever was written into it since."""
+        try:
+            return os.stat(file).st_ino == self.inode
+        except OSError:
+            return False
+
     def has_date_of(self, file: Path) -> bool:
         """Whether nobody has written the file since, by its modification time."""
         try:

@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from cachesvc.core.errors import TccacheError, UntrustedError
+from cachesvc.core.temporary import temporary_folder
 from cachesvc.local.filled_for import other_trust, other_trust_apart
 from cachesvc.local.mounts import is_noexec, network_file_system
 from cachesvc.local.places import RECORDS, Places, under
@@ -217,7 +218,7 @@ def _named_homes(environ: Mapping[str, str]) -> Iterator[_Home]:
 
 def own_homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
     """All directories of this library's own in which a live directory may lie; nothing is made."""
-    temporary = _temporary_folder()
+    temporary = temporary_folder()
     last = () if temporary is None else (_temporary_home(temporary),)
     return tuple(dict.fromkeys((*(home for home, _ in _named_homes(environ)), *last)))
 
@@ -231,21 +232,13 @@ def _remote(named: tuple[_Home, ...]) -> dict[Path, str]:
     remote = {
         home: f"it is on a network file system ({kind})" for home, kind in kinds.items() if kind
     }
-    temporary = _temporary_folder() if remote else None
+    temporary = temporary_folder() if remote else None
     return remote if temporary and not network_file_system(temporary) else {}
-
-
-def _temporary_folder() -> Path | None:
-    """Where temporary files go, if anywhere."""
-    try:
-        return Path(tempfile.gettempdir())
-    except OSError:
-        return None
 
 
 def _temporary_homes() -> Iterator[_Home]:
     """One folder for each user in the temporary directory; a fresh one if its name is taken."""
-    folder = _temporary_folder()
+    folder = temporary_folder()
     if folder is not None:
         yield _temporary_home(folder), _TEMPORARY
         if fresh := _fresh_home():

@@ -125,7 +125,8 @@ def _look(places: Places, *, is_shared: bool) -> Soundness:
         elif unit not in problems:
             problems[unit] += _in_kernel(files)
             moved += [path for path in files if is_group(path) and _leads_elsewhere(path, files)]
-    for path in tuple(_changed(places, rows, problems)):
+    changed = tuple(_changed(places, rows, problems))
+    for path in changed:
         if _is_no_compilers(path, places, rows[path]):
             problems[unit_of(path)].append(f"{path} was changed after it was seeded")
     if not is_shared:
@@ -139,7 +140,7 @@ def _look(places: Places, *, is_shared: bool) -> Soundness:
         bytes=sum(sizes),
         damaged=tuple(damaged),
         moved=tuple(sorted(moved)),
-        changed=tuple(sorted(_changed(places, rows, problems))),
+        changed=tuple(sorted(path for path in changed if not problems.get(unit_of(path)))),
     )
 
 
@@ -161,7 +162,7 @@ def _is_no_compilers(path: str, places: Places, row: Row) -> bool:
     if path.startswith(("aot/", "megacache/")):
         return True
     file = places.locate(path)
-    return file is not None and is_native(path) and os.stat(file).st_ino == row.inode
+    return file is not None and is_native(path) and row.has_inode_of(file)
 
 
 def _is_under_way(files: Mapping[str, Path], rows: Mapping[str, Row], since_s: float) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cachesvc.local.layout import unit_key
+from cachesvc.local.layout import unit_key, unit_of
 from cachesvc.local.megafile import Artifact
 from cachesvc.runtime.watch import seen
 
@@ -30,7 +30,7 @@ def graph_units(artifacts: Iterable[Artifact]) -> Iterator[str]:
     for artifact in artifacts:
         if graph := _graph(artifact.type, artifact.key):
             yield graph
-        yield unit_key(artifact.path.split("/"))
+        yield unit_of(artifact.path)
 
 
 def loaded_graph(unit: str) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from cachesvc.core.address import ANY_MODEL
 from cachesvc.core.components import Components
 from cachesvc.core.manifest import Origin
-from cachesvc.local.layout import unit_key
+from cachesvc.local.layout import unit_of
 from cachesvc.local.ledger import Ledger
 from cachesvc.local.live import Live
 from cachesvc.local.megafile import Artifact
@@ -136,7 +136,7 @@ def _signers(
 
     brought = {unit: ledger.signers.get(unit, frozenset()) for unit in ledger.origins}
     for artifact in artifacts:
-        own = unit_key(artifact.path.split("/"))
+        own = unit_of(artifact.path)
         for graph in graph_units((artifact,)):
             if graph in brought:
                 yield own, brought[graph]

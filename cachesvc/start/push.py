@@ -16,7 +16,7 @@ from cachesvc.start.access import Paths, TrustLike, access
 from cachesvc.start.beside import Beside
 from cachesvc.start.goods import Goods, from_live_directory, from_stock, from_trees, take_stock
 from cachesvc.start.progress import Progress, quiet
-from cachesvc.start.publishing import Pushed, facts_of, publish_goods, require_key
+from cachesvc.start.publishing import Pushed, facts_of, publish_goods
 from cachesvc.start.scope import scope_of
 from cachesvc.start.settings import DISABLED, StoreLike, is_disabled, open_repository
 from cachesvc.start.tags import checked_tags
@@ -61,7 +61,6 @@ def push(
         address = target(model, label=label, environment=environment, salt=salt).address
         return Pushed(Publication(address, None), 0, 0, 0, warnings=(DISABLED,))
     repository = open_repository(store, access(trust, sign_with), signs=True)
-    require_key(repository)
     goal = _goal(model, label, environment, salt, report)
     trees = Trees(inductor_dir, triton_dir, mega, extra or {})
     facts = _facts(goal, report, checked_tags(tags))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 
 from cachesvc.store import s3_wire
 from tccache.main import run
+from tests.store.conftest import _descriptions_are_read_once  # noqa: F401
 
 from .iam import ROLES, Asked, asked_by, policy, without_conditions
 
@@ -75,18 +75,6 @@ class Server:
 
     def keep(self, request: Any, **_: object) -> None:
         self.asked.append(asked_by(request.method, request.url, request.headers))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _descriptions_are_read_once() -> Iterator[None]:
-    """A client takes a tenth of the time if it need not parse what S3 is."""
-    from botocore.loaders import JSONFileLoader
-
-    read = JSONFileLoader.load_file
-    read_once = functools.cache(lambda path: read(JSONFileLoader(), path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JSONFileLoader, "load_file", lambda _, path: read_once(path))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -188,3 +188,18 @@ def test_strange_contexts_can_be_written_again(tmp_path: Path) -> None:
     ledger.note("b", Row(SHA, 1, 2, 3))
     ledger.write_if_changed(tmp_path)
     assert set(Ledger.read(tmp_path).rows) == {"a", "b"}
+
+
+def test_the_very_file_that_was_recorded(tmp_path: Path) -> None:
+    """Also when other bytes were written into it; not another one of its name, nor one that a
+    compiler takes away at that moment."""
+    file = tmp_path / "file"
+    file.write_bytes(b"seeded")
+    row = row_of(file, "0" * 64)
+    file.write_bytes(b"written over")
+    assert row.has_inode_of(file)
+    (tmp_path / "new").write_bytes(b"built anew")
+    (tmp_path / "new").rename(file)
+    assert not row.has_inode_of(file)
+    file.unlink()
+    assert not row.has_inode_of(file)

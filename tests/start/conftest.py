@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,3 +95,33 @@ def plain(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Published
 def fused(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Published:
     """A cold start of Fused, whose one graph has a C++ kernel, published."""
     return _published(starts, tmp_path_factory.mktemp("fused"), "Fused", "fused")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of an S3 server on this machine."""
+
+    name: str
+    endpoint: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}/some/prefix?endpoint={self.endpoint}"
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    """An S3 service with one bucket, for the few tests that need it."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    found = Bucket(f"bucket-{uuid.uuid4().hex}", f"http://{host}:{port}")
+    client = boto3.client("s3", endpoint_url=found.endpoint)
+    client.create_bucket(Bucket=found.name)
+    client.close()
+    yield found
+    server.stop()

@@ -3,24 +3,20 @@ unless the key that is trusted has signed it. In a directory, and on S3."""
 
 from __future__ import annotations
 
-import logging
 import pickle
 import shutil
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from cachesvc.start.access import access
 from cachesvc.start.keys import make_key
 from cachesvc.start.pull import pull
 from cachesvc.start.push import push
 
-from .conftest import Published, Starts
+from .conftest import Bucket, Published, Starts
 
 pytestmark = pytest.mark.xdist_group("hostile pushes")
 
@@ -92,31 +88,15 @@ def attack(plain: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return Attack(tmp_path, plain, monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[tuple[str, str]]:
-    """A bucket, and the endpoint of its server."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    name, endpoint = f"bucket-{uuid.uuid4().hex}", f"http://{host}:{port}"
-    client = boto3.client("s3", endpoint_url=endpoint)
-    client.create_bucket(Bucket=name)
-    client.close()
-    yield name, endpoint
-    server.stop()
-
-
-def upload(store: Path, bucket: tuple[str, str], prefix: str) -> str:
+def upload(store: Path, bucket: Bucket, prefix: str) -> str:
     """Copies a store into the bucket, object by object; its URL there."""
-    name, endpoint = bucket
-    client = boto3.client("s3", endpoint_url=endpoint)
+    client = boto3.client("s3", endpoint_url=bucket.endpoint)
     for file in store.rglob("*"):
         if file.is_file():
             key = f"{prefix}/{file.relative_to(store).as_posix()}"
-            client.put_object(Bucket=name, Key=key, Body=file.read_bytes())
+            client.put_object(Bucket=bucket.name, Key=key, Body=file.read_bytes())
     client.close()
-    return f"s3://{name}/{prefix}?endpoint={endpoint}"
+    return f"s3://{bucket.name}/{prefix}?endpoint={bucket.endpoint}"
 
 
 # Every store is started from before the model is called: what any of them had brought, the
@@ -133,7 +113,7 @@ result = [tried, report.verdict.value, os.path.exists(given["marker"])]
 
 
 def test_what_is_not_rightly_signed_never_runs(
-    starts: Starts, attack: Attack, bucket: tuple[str, str]
+    starts: Starts, attack: Attack, bucket: Bucket
 ) -> None:
     """The model is compiled as if there were no bundle, and each refusal is told."""
     stores = [attack.make(how) for how in HOW]
@@ -184,7 +164,7 @@ result = [
 
 @pytest.mark.parametrize("where", ["a directory", "S3"])
 def test_what_is_rightly_signed_is_used(
-    starts: Starts, attack: Attack, bucket: tuple[str, str], where: str
+    starts: Starts, attack: Attack, bucket: Bucket, where: str
 ) -> None:
     """A real bundle starts warm with the key alone, and no word for the store."""
     store: str = str(attack.folder / "signed")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
-import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
-from .conftest import Starts
+from .conftest import Bucket, Starts
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -28,32 +24,6 @@ AS_SHIPPED = dict.fromkeys(
         "TORCHINDUCTOR_VEC_ISA_OK",
     )
 )
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A bucket of an S3 server on this machine."""
-
-    name: str
-    endpoint: str
-
-    @property
-    def url(self) -> str:
-        return f"s3://{self.name}/some/prefix?endpoint={self.endpoint}"
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    found = Bucket(f"bucket-{uuid.uuid4().hex}", f"http://{host}:{port}")
-    client = boto3.client("s3", endpoint_url=found.endpoint)
-    client.create_bucket(Bucket=found.name)
-    client.close()
-    yield found
-    server.stop()
 
 
 @dataclass(frozen=True)
